@@ -1,0 +1,37 @@
+# Everything a fresh machine needs: Python 3.11+ and make.
+PYTHON ?= python3.11
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: setup demo test slow lint types layers wheel clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q -c constraints.txt torch==$$(sed -n 's/^torch==//p' constraints.txt)
+	$(BIN)/pip install -q -c constraints.txt -e '.[test,lint]'
+	touch $@
+
+demo: setup  ## train a small GPT, kill it twice, prove that nothing was lost (under 3 minutes)
+	$(BIN)/hinan demo
+
+test: setup  ## the everyday suite (under 5 minutes on 2 cores)
+	$(BIN)/python -m pytest
+
+slow: setup  ## the slower stages
+	$(BIN)/python -m pytest -m slow --timeout=900
+
+lint: setup
+	$(BIN)/ruff check src tests bench
+	$(BIN)/ruff format --check src tests bench
+
+types: setup
+	$(BIN)/mypy
+
+layers: setup
+	$(BIN)/lint-imports
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,42 @@
+"""The command line: registers the verbs and turns errors into messages and exit codes.
+
+Exit codes: 0 the answer is good · 1 what was asked does not hold · 2 wrong usage · 88 this node is bad ·
+93 do not restart.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from hinan.core.errors import ConfigError, Fenced, HinanError
+
+EXIT_FAILED, EXIT_USAGE, EXIT_FENCED = 1, 2, 93
+
+app = typer.Typer(
+    name="hinan",
+    help="Evacuate training state from GPU memory to host RAM, and bring every rank back to one proven step.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+@app.callback()
+def root() -> None:
+    """Evacuate training state from GPU memory to host RAM, and bring every rank back to one proven step."""
+
+
+def main() -> None:
+    """Entry point of the command `hinan`."""
+    try:
+        app()
+    except Fenced as error:
+        sys.stderr.write(f"hinan: {error}\n")
+        sys.exit(EXIT_FENCED)
+    except HinanError as error:
+        sys.stderr.write(f"hinan: {error}\n")
+        sys.exit(EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILED)

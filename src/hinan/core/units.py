@@ -1,0 +1,67 @@
+"""Quantities as people write them: `parse_bytes("200GiB")`, `parse_seconds("30s")`, and back."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from hinan.core.errors import ConfigError
+
+_BYTES = {"": 1, "b": 1} | {
+    f"{prefix}{suffix}": base**power
+    for power, prefix in enumerate("kmgtp", start=1)
+    for suffix, base in (("", 1000), ("b", 1000), ("ib", 1024))
+}
+_SECONDS = {"ms": 1e-3, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)\s*([A-Za-z]*)\s*")
+
+
+def _parse(text: str, units: dict[str, float], what: str, example: str) -> float:
+    match = _QUANTITY.fullmatch(text)
+    factor = units.get(match.group(2).lower()) if match else None
+    if match is None or factor is None:
+        raise ConfigError(f"{text!r} is not {what}; write it like {example!r}", value=text)
+    value = float(match.group(1)) * factor
+    if not math.isfinite(value):
+        raise ConfigError(f"{text!r} is too large to be {what}", value=text)
+    return value
+
+
+def parse_bytes(text: str) -> int:
+    """Bytes from "1536", "64MiB", "1.5 GB" (decimal and binary units, any case).
+
+    Raises:
+        ConfigError: not a size.
+    """
+    return int(_parse(text, dict(_BYTES), "a size", "64MiB"))
+
+
+def parse_seconds(text: str) -> float:
+    """Seconds from "30s", "5min", "1.5h", "250ms". A bare number is refused: its unit would be a guess.
+
+    Raises:
+        ConfigError: not a duration.
+    """
+    return _parse(text, _SECONDS, "a duration", "30s")
+
+
+def format_bytes(size_bytes: float) -> str:
+    """A size for people, in binary units: `format_bytes(1536)` is "1.5 KiB"."""
+    value, unit = float(size_bytes), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
+        if abs(value) < 1024 or unit == "PiB":
+            break
+        value /= 1024
+    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+
+
+def format_seconds(duration_s: float) -> str:
+    """A duration for people: "250 µs", "1.2 ms", "3.4 s", "2 min 5 s", "1 h 3 min"."""
+    if duration_s < 1e-3:
+        return f"{duration_s * 1e6:.0f} µs"
+    if duration_s < 1:
+        return f"{duration_s * 1e3:.1f} ms"
+    if duration_s < 120:
+        return f"{duration_s:.1f} s"
+    minutes, seconds = divmod(round(duration_s), 60)
+    return f"{minutes} min {seconds} s" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
