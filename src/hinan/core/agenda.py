@@ -1,0 +1,214 @@
+"""What a node agent should do now: one function from everything it knows to the tasks that follow.
+
+The agent calls `agenda` whenever something may have changed, starts the tasks it is not yet busy with, and calls again.
+It keeps no plan of its own, so an agent that was killed and started again goes on from what it finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hinan.core.commit import why_not_commit
+from hinan.core.ids import StepId
+from hinan.core.lineage import History, Lineage, is_fenced, lineage, resume_source
+from hinan.core.retention import Keep, removable
+from hinan.core.rounds import Wish, next_round
+from hinan.core.slot import Phase, Slot
+from hinan.core.watermark import held_everywhere, must_stay, watermark
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What the target holds of one step.
+
+    Attributes:
+        ranks: ranks whose image and manifest stand there.
+        world_size: number of ranks that make the step complete; 0 while no manifest is readable.
+        committed: whether its commit record stands there.
+        buried: whether its tombstone stands there.
+        readers: whether somebody is still reading it (younger than the grace for readers).
+    """
+
+    ranks: frozenset[int]
+    world_size: int
+    committed: bool
+    buried: bool = False
+    readers: bool = False
+
+    @property
+    def is_complete(self) -> bool:
+        return self.world_size > 0 and self.ranks == frozenset(range(self.world_size))
+
+
+@dataclass(frozen=True)
+class NodeState:
+    """All that an agent's next tasks depend on.
+
+    Attributes:
+        served: newest attempt whose trainers this agent has served; 0 before the first.
+        round: step of the open drain round, if any.
+        settled: False while the newest claim has no resume yet: the lineage may be about to turn, so nothing is
+            committed or deleted.
+        reachable: False while the target could not be read; then `stored` is not to be trusted.
+    """
+
+    slots: tuple[Slot, ...]
+    history: History
+    served: int
+    stored: Mapping[StepId, Stored] = field(default_factory=dict)
+    lost: frozenset[StepId] = frozenset()
+    round: StepId | None = None
+    failed: frozenset[StepId] = frozenset()
+    wish: Wish = field(default_factory=Wish)
+    keep: Keep = field(default_factory=Keep)
+    settled: bool = True
+    reachable: bool = True
+
+    @property
+    def line(self) -> Lineage:
+        return lineage(self.history)
+
+    @property
+    def w(self) -> StepId | None:
+        return watermark(self.slots, self.line, self.lost)
+
+    @property
+    def committed(self) -> frozenset[StepId]:
+        return frozenset(s for s, stored in self.stored.items() if stored.committed and not stored.buried)
+
+
+@dataclass(frozen=True)
+class Prove:
+    """Digest the image in this slot and publish its `.proven` fact."""
+
+    slot: str
+
+
+@dataclass(frozen=True)
+class Drain:
+    """Open a round: persist and commit this step on the target."""
+
+    step_id: StepId
+    slots: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Commit:
+    """Publish the missing commit record of a step that is complete on the target."""
+
+    step_id: StepId
+
+
+@dataclass(frozen=True)
+class Bury:
+    """Publish the tombstone of a step: readers turn away from it from now on."""
+
+    step_id: StepId
+
+
+@dataclass(frozen=True)
+class Remove:
+    """Delete the payload of a buried step that nobody reads any more."""
+
+    step_id: StepId
+
+
+@dataclass(frozen=True)
+class Release:
+    """Unlink a slot whose writer has exited and whose step is not needed."""
+
+    slot: str
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Another host's attempt has claimed the run: stop for good (rule A5)."""
+
+    reason: str
+
+
+Task = Prove | Drain | Commit | Bury | Remove | Release | Stop
+
+
+def stays(state: NodeState) -> dict[str, str]:
+    """Slots that must keep their bytes, each with the reason."""
+    line, w, resumed_from = state.line, state.w, resume_source(state.history)
+    in_use = {*state.wish.wanted, *([state.round] if state.round else [])}
+    reasons = {
+        s.name: must_stay(s, w=w, line=line, resumed_from=resumed_from, in_use=in_use, lost=state.lost) for s in state.slots
+    }
+    return {name: reason for name, reason in reasons.items() if reason is not None}
+
+
+def agenda(state: NodeState) -> tuple[Task, ...]:
+    """The tasks that are due now, most urgent first."""
+    if state.settled and is_fenced(state.history, state.served):
+        return (Stop(f"attempt {state.history.newest_claim} of this run has been started elsewhere"),)
+    tasks: list[Task] = [*_release(state), *_prove(state)]
+    if state.settled and state.reachable:
+        tasks += [*_drain(state), *_commit(state), *_bury(state), *_remove(state)]
+    return tuple(tasks)
+
+
+def _release(state: NodeState) -> list[Release]:
+    """Slots of exited writers go once nothing needs them; while the lineage may turn, none goes."""
+    if not state.settled:
+        return []
+    needed = stays(state)
+    return [Release(s.name) for s in state.slots if not s.owner_alive and s.name not in needed]
+
+
+def _prove(state: NodeState) -> list[Prove]:
+    """Sealed images, newest step first: what a restart or a waiting round would ask for."""
+    sealed = [s for s in state.slots if s.phase is Phase.SEALED]
+    return [Prove(s.name) for s in sorted(sealed, key=lambda s: (s.holds or StepId(0, 0), -s.rank), reverse=True)]
+
+
+def _drain(state: NodeState) -> list[Drain]:
+    if state.round is not None:
+        return []
+    proven = held_everywhere(state.slots, proven_only=True)
+    held = {s: max(slot.commit_at for slot in ranks.values()) for s, ranks in proven.items() if s not in state.lost}
+    # A step that is complete on the target needs no second drain, only its commit record.
+    done = {s for s, stored in state.stored.items() if stored.is_complete or stored.committed}
+    step_id = next_round(held, line=state.line, committed=done, wish=state.wish, failed=state.failed)
+    if step_id is None:
+        return []
+    slots = proven[step_id]
+    return [Drain(step_id, tuple(slots[rank].name for rank in sorted(slots)))]
+
+
+def _commit(state: NodeState) -> list[Commit]:
+    def may(step_id: StepId, stored: Stored) -> bool:
+        reason = why_not_commit(
+            step_id,
+            world_size=stored.world_size,
+            manifests=stored.ranks,
+            history=state.history,
+            served=state.served,
+        )
+        return reason is None
+
+    open_steps = {s: t for s, t in state.stored.items() if t.is_complete and not t.committed and not t.buried}
+    return [Commit(s) for s, stored in open_steps.items() if s != state.round and may(s, stored)]
+
+
+def leftovers(state: NodeState) -> tuple[StepId, ...]:
+    """Incomplete steps on the target that can never be completed: no image in RAM and no round works on them."""
+    in_ram = {slot.holds for slot in state.slots}
+    return tuple(
+        s
+        for s, stored in sorted(state.stored.items())
+        if not stored.is_complete and not stored.committed and not stored.buried and s != state.round
+        if s not in in_ram and s.attempt <= state.served
+    )
+
+
+def _bury(state: NodeState) -> list[Bury]:
+    old = removable(state.committed, state.line, state.keep, resumed_from=resume_source(state.history), w=state.w)
+    return [Bury(s) for s in (*old, *leftovers(state))]
+
+
+def _remove(state: NodeState) -> list[Remove]:
+    return [Remove(s) for s, stored in sorted(state.stored.items()) if stored.buried and not stored.readers]
