@@ -41,6 +41,11 @@ class Lineage:
 
     limits: Mapping[int, int | None]
 
+    @property
+    def newest(self) -> int:
+        """The attempt whose steps count without limit; 0 before any has resumed."""
+        return max(self.limits, default=0)
+
     def why_not(self, step_id: StepId) -> str | None:
         """The reason `step_id` is an orphan; None if it is on the lineage."""
         if step_id.attempt not in self.limits:

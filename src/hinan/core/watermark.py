@@ -56,6 +56,8 @@ def must_stay(
         return None
     if step_id in in_use:
         return "it is being drained"
+    if step_id.attempt > line.newest:
+        return "its attempt is newer than the resumes read so far"
     if step_id in lost or step_id not in line:
         return None
     if step_id == w:

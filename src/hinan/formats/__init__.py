@@ -1,0 +1,1 @@
+"""Bytes to values and back: images, facts, manifests, digests, typed values, messages. Specified in docs/formats/."""

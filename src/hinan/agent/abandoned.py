@@ -1,0 +1,93 @@
+"""Arenas of other runs that nobody needs: their agent is gone, and their target is gone, closed, or has all they hold (B8).
+
+Never:     removes the only copy of a step. An arena whose newest held step is not on its target stays and is reported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from hinan.core.lineage import lineage
+from hinan.core.slot import Phase, Slot
+from hinan.core.watermark import watermark
+from hinan.formats.records import AgentRecord
+from hinan.host.process import Process
+from hinan.tiers.arena import AGENT, LOCK, Arena
+from hinan.tiers.target import Target
+
+log = logging.getLogger("hinan.agent")
+
+
+@contextlib.contextmanager
+def lock(arena: Path) -> Iterator[bool]:
+    """Hold the arena's agent lock for the block; yields whether it was free."""
+    fd = os.open(arena / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+    finally:
+        os.close(fd)
+
+
+def reclaim(own: Path) -> list[str]:
+    """Remove the abandoned arenas of this user beside `own` that nobody needs; the reasons why others stay."""
+    kept = []
+    for directory in sorted(own.parent.parent.glob("*/*")):
+        if directory == own or not directory.is_dir():
+            continue
+        with contextlib.suppress(OSError), lock(directory) as free:
+            if not free:
+                continue
+            reason = why_needed(Arena(directory))
+            if reason is None:
+                log.info("arena.reclaimed path=%s", directory)
+                Arena(directory).wipe()
+            else:
+                kept.append(f"{directory}: {reason}")
+    return kept
+
+
+def why_needed(arena: Arena) -> str | None:
+    """Why an arena without an agent must stay; None if it may be removed."""
+    record = arena.fact(AGENT, AgentRecord)
+    files = arena.scan()
+    if any(Process(f.owner.pid, f.owner.start_ticks).is_alive for f in files):
+        return "a trainer that writes into it still runs"
+    if record is None:
+        return "it holds sealed images and no owner record" if any(f.sealed for f in files) else None
+    target = Target(Path(record.target))
+    if not target.root.parent.is_dir():
+        return f"its target {target.root} is not mounted"
+    if not (target.root / "run.json").exists() or target.run().run_id != record.run_id:
+        return None
+    history = target.history()
+    if (target.root / "attempts" / f"{history.newest_claim:06d}.closed").exists():
+        return None
+    slots = [
+        Slot(
+            f.name,
+            f.rank,
+            f.owner.attempt,
+            False,
+            f.owner.pid,
+            Phase.SEALED,
+            f.sealed.step_id,
+            f.sealed.world_size,
+            f.image_bytes,
+        )
+        for f in files
+        if f.sealed is not None
+    ]
+    w = watermark(slots, lineage(history))
+    if w is None or any(stored.committed for s, stored in target.stored().items() if s >= w):
+        return None
+    return f"it holds {w}, which is not on its target"

@@ -1,0 +1,147 @@
+"""Drains one step: RAM to target, in the order of `core.commit.drain_effects`, with retries; commits it.
+
+Promises:  the trainer's slots are only read; a failed try leaves nothing under a final name that a reader would believe.
+Relies on: the agent pinning the step's slots for the whole round.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from hinan.core.commit import Do, DrainEffect, drain_effects, why_not_commit
+from hinan.core.errors import DamageError, HinanError
+from hinan.core.ids import StepId, image_file, manifest_file
+from hinan.formats.digest import damages
+from hinan.formats.records import ManifestRecord, encode
+from hinan.tiers.arena import Arena, SlotFiles
+from hinan.tiers.durable import ImageWriter
+from hinan.tiers.mapping import map_file, read_header
+from hinan.tiers.publish import publish
+from hinan.tiers.target import Target
+
+log = logging.getLogger("hinan.agent")
+
+Observe = Callable[[DrainEffect, float], None]
+Wait = Callable[[float], bool]
+
+TRIES = 6
+FIRST_WAIT_S = 0.1
+HOPELESS = (errno.EROFS, errno.EACCES, errno.EPERM)
+"""Errors that waiting does not mend; the round fails at once."""
+
+
+class Abandoned(HinanError):
+    """A round was given up; the reason is the message. Training and earlier commits are untouched."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """What is drained: the slots of every rank of one step."""
+
+    step_id: StepId
+    slots: Mapping[int, SlotFiles]
+
+    @property
+    def image_bytes(self) -> int:
+        return sum(files.image_bytes for files in self.slots.values())
+
+
+class Drainer:
+    """Carries out rounds, one at a time, in one thread."""
+
+    def __init__(self, arena: Arena, target: Target, served: Callable[[], int], wait: Wait) -> None:
+        """
+        Args:
+            served: newest attempt this agent works for, asked again before each commit.
+            wait: sleeps for some seconds; True means "stop now" (the agent is ending).
+        """
+        self._arena, self._target, self._served, self._wait = arena, target, served, wait
+        self.observe: Observe = lambda effect, share: None
+        """Called before each effect (share 0) and while bytes are written (share in 0..1)."""
+        self.direct: bool | None = None
+        """Whether the last image bypassed the page cache."""
+
+    def drain(self, what: Round) -> float:
+        """Persist and commit a step; seconds it took.
+
+        Raises:
+            Abandoned: with the reason; nothing was committed.
+        """
+        began = time.monotonic()
+        pause_s = FIRST_WAIT_S
+        for left in reversed(range(TRIES)):
+            try:
+                self._walk(what)
+                return time.monotonic() - began
+            except OSError as error:
+                reason = f"{what.step_id} could not be written to {self._target.root}: {error.strerror or error}"
+                if left == 0 or error.errno in HOPELESS:
+                    raise Abandoned(reason, errno=error.errno) from error
+                log.warning("drain.retry step=%d wait_s=%.1f error=%r", what.step_id.step, pause_s, str(error))
+            except HinanError as error:
+                raise Abandoned(str(error)) from error
+            if self._wait(pause_s):
+                raise Abandoned(f"{what.step_id}: the agent is ending")
+            pause_s *= 2
+        raise AssertionError("unreachable: the last try returns or raises")
+
+    def _walk(self, what: Round) -> None:
+        directory = self._target.make_directory(what.step_id)
+        ranks = sorted(what.slots)
+        writers = {r: ImageWriter(directory, image_file(r), what.slots[r].image_bytes) for r in ranks}
+        try:
+            for effect in drain_effects(ranks):
+                self.observe(effect, 0.0)
+                self._carry_out(effect, what, writers)
+        finally:
+            for writer in writers.values():
+                writer.discard()
+
+    def _carry_out(self, effect: DrainEffect, what: Round, writers: Mapping[int, ImageWriter]) -> None:
+        if effect.rank is None:
+            self._commit(what)
+            return
+        files, writer = what.slots[effect.rank], writers[effect.rank]
+        match effect.do:
+            case Do.WRITE_ASIDE:
+                self._write(effect, files, writer)
+            case Do.SYNC:
+                writer.sync()
+            case Do.NAME:
+                writer.name()
+            case Do.SYNC_DIRECTORY:
+                writer.sync_directory()
+            case Do.PUBLISH_MANIFEST:
+                assert files.sealed is not None and files.proven is not None
+                manifest = encode(ManifestRecord(files.sealed, files.proven))
+                path = self._target.directory(what.step_id) / manifest_file(effect.rank)
+                publish(path, manifest, power_safe=True)
+
+    def _write(self, effect: DrainEffect, files: SlotFiles, writer: ImageWriter) -> None:
+        path = self._arena.path(files.name)
+        image = map_file(path)
+        _, header = read_header(image, str(path))
+        assert files.proven is not None
+        # Checked at this hop: what left RAM is what was proven, so a flipped bit is not carried to the target.
+        for damage in damages(header, image, files.proven):
+            raise DamageError(f"{path} has changed since it was proven: {damage}", file=str(path), tensor=damage.chunk.box)
+        writer.write_aside(image, lambda offset, piece: self.observe(effect, offset / len(image)))
+        self.direct = writer.direct
+
+    def _commit(self, what: Round) -> None:
+        # Ordering: claims are read again immediately before; a newer attempt may have appeared (rule A5).
+        manifests = [r for r in what.slots if self._target.manifest(what.step_id, r) is not None]
+        reason = why_not_commit(
+            what.step_id,
+            world_size=len(what.slots),
+            manifests=manifests,
+            history=self._target.history(),
+            served=self._served(),
+        )
+        if reason is not None:
+            raise Abandoned(f"{what.step_id} was not committed: {reason}")
+        self._target.publish_commit(what.step_id, len(what.slots))

@@ -1,0 +1,136 @@
+"""Keeps the slots of a node: what phase each is in, which one a trainer may fill next, which may go.
+
+Owns:      the leases (who fills what) and the read leases. The facts in the arena are the truth about everything else.
+Promises:  a slot is leased to at most one process, and only when the rules of `core.watermark` let its bytes go.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from hinan.agent.trainers import Trainer, Trainers
+from hinan.core.budget import SLOTS_A_RANK, Need, slots_that_fit
+from hinan.core.slot import Event, Phase, Slot, advance
+from hinan.core.watermark import slot_to_lease
+from hinan.formats.records import OwnerRecord, SealedRecord
+from hinan.tiers.arena import SEALED, Arena, SlotFiles
+
+Room = Callable[[], dict[str, int]]
+
+
+class Keeper:
+    """The slots of one arena."""
+
+    def __init__(self, arena: Arena, trainers: Trainers, room: Room) -> None:
+        self._arena, self._trainers, self._room = arena, trainers, room
+        self._readers: Counter[str] = Counter()
+        self._found: set[str] = set()
+        self.files: dict[str, SlotFiles] = {}
+        """The last scan, by slot."""
+        self.unprovable: dict[str, str] = {}
+        """Sealed slots whose image is damaged, each with the reason; they are never proven."""
+
+    def adopt(self) -> None:
+        """Take over an arena that an earlier agent left: leases of living trainers stand until they say otherwise."""
+        for files in self._arena.scan():
+            self._found.add(files.name)
+            owner = self._trainers.owner(files.owner)
+            if owner is not None and files.sealed is None:
+                owner.leased.add(files.name)
+
+    def is_late(self, files: SlotFiles) -> bool:
+        """Whether a seal was found by this agent rather than seen to appear."""
+        return files.name in self._found and files.sealed is not None
+
+    def slots(self) -> tuple[Slot, ...]:
+        """Scan the arena; the slots as the rules see them."""
+        self.files = {files.name: files for files in self._arena.scan()}
+        return tuple(self._slot(files) for files in self.files.values())
+
+    def _slot(self, files: SlotFiles) -> Slot:
+        owner = self._trainers.owner(files.owner)
+        sealed = files.sealed
+        if sealed is None and owner is None:
+            # Why again: it may have been sealed between the scan and the death that was just noticed.
+            sealed = self._arena.fact(files.name + SEALED, SealedRecord)
+        if sealed is not None:
+            proof = files.proven
+            proves_this = proof is not None and (proof.attempt, proof.step) == sealed.step_id
+            phase = Phase.PROVEN if proves_this else Phase.SEALED
+            if owner is not None:
+                owner.leased.discard(files.name)  # the seal ends the lease
+        else:
+            phase = Phase.FILLING if owner is not None and files.name in owner.leased else Phase.FREE
+        return Slot(
+            name=files.name,
+            rank=files.rank,
+            owner_attempt=files.owner.attempt,
+            owner_alive=owner is not None,
+            owner_pid=files.owner.pid,
+            phase=phase,
+            holds=sealed.step_id if sealed else None,
+            world_size=sealed.world_size if sealed else 0,
+            image_bytes=files.image_bytes,
+            commit_at=sealed.commit_at if sealed else 0,
+            readers=self._readers[files.name],
+        )
+
+    def lease(
+        self, trainer: Trainer, image_bytes: int, local_ranks: int, slots: tuple[Slot, ...], stays: dict[str, str]
+    ) -> str | None:
+        """A slot for a trainer to fill; None if it must wait.
+
+        Args:
+            slots: as they were when `stays` was decided; a slot sealed since then is FILLING there, and not given away.
+            stays: slots that must keep their bytes, with the reason (`core.agenda.stays`).
+        Raises:
+            BudgetError: the state does not fit into RAM.
+            OSError: the tmpfs has no room.
+        """
+        mine = [s for s in slots if s.rank == trainer.rank]
+        slot = slot_to_lease(slots, trainer.process.pid, trainer.rank, image_bytes, stays)
+        if slot is None:
+            self._drop_other_sizes(mine, trainer, image_bytes, stays)
+            name = self._new_slot(mine, trainer, image_bytes, local_ranks)
+            if name is None:
+                return None
+        else:
+            _, effects = advance(slot.phase, Event.RECYCLE if slot.is_sealed else Event.LEASE)
+            # Ordering: facts go before the lease is given, so that no fact ever stands beside bytes being written.
+            self._arena.do(slot.name, effects)
+            name = slot.name
+        self._found.discard(name)
+        self.unprovable.pop(name, None)
+        trainer.leased.add(name)
+        return name
+
+    def _new_slot(self, mine: list[Slot], trainer: Trainer, image_bytes: int, local_ranks: int) -> str | None:
+        held_bytes = sum(files.image_bytes for files in self.files.values())
+        allowed = slots_that_fit(Need(local_ranks, SLOTS_A_RANK, image_bytes), self._room(), held_bytes)
+        if len([s for s in mine if s.name in self.files]) >= allowed:
+            return None
+        owner = OwnerRecord(trainer.process.pid, trainer.process.start_ticks, trainer.attempt, trainer.rank)
+        return self._arena.new_slot(owner, image_bytes)
+
+    def _drop_other_sizes(self, mine: list[Slot], trainer: Trainer, image_bytes: int, stays: dict[str, str]) -> None:
+        """The state's structure has changed: room for images of the old length is given back when nothing needs it."""
+        for slot in mine:
+            if slot.image_bytes != image_bytes and slot.name not in stays and slot.owner_pid == trainer.process.pid:
+                trainer.leased.discard(slot.name)
+                self.release(slot.name, slot.phase)
+
+    def release(self, name: str, phase: Phase) -> None:
+        """Unlink a slot, facts first. A trainer that maps it keeps its pages until it unmaps or ends."""
+        _, effects = advance(phase, Event.RELEASE)
+        self._arena.do(name, effects)
+        self.files.pop(name, None)
+        self._found.discard(name)
+
+    def read(self, names: list[str]) -> None:
+        """Take read leases."""
+        self._readers.update(names)
+
+    def unread(self, names: list[str]) -> None:
+        """Give read leases back."""
+        self._readers.subtract(names)

@@ -1,0 +1,73 @@
+"""What the agent knows of the target: a snapshot, read in a thread, so that a hung mount never stops the agent.
+
+Owns:      the last snapshot and how old it is.
+Never:     writes. Tasks that write (drain, commit, bury) read again what they depend on just before.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hinan.core.agenda import Stored
+from hinan.core.errors import HinanError
+from hinan.core.ids import StepId
+from hinan.core.lineage import History
+from hinan.host.process import Process
+from hinan.tiers.target import Target
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The target at one moment.
+
+    Attributes:
+        served: newest attempt that was claimed on this node.
+        claimant_alive: whether the process that made the newest claim runs on this node now.
+        gone: the target is no longer there, or is another run's.
+    """
+
+    history: History = field(default_factory=History)
+    stored: Mapping[StepId, Stored] = field(default_factory=dict)
+    served: int = 0
+    claimant_alive: bool = False
+    closed: bool = False
+    gone: bool = False
+    reachable: bool = False
+    taken_at: float = 0.0
+    error: str = ""
+
+    @property
+    def settled(self) -> bool:
+        """Whether the lineage is at rest: the newest claim has its resume, or will never have one."""
+        newest = self.history.newest_claim
+        return newest in self.history.resumes or not self.claimant_alive
+
+    @property
+    def committed(self) -> int:
+        """Newest committed step, 0 before the first."""
+        return max((s.step for s, stored in self.stored.items() if stored.committed and not stored.buried), default=0)
+
+
+def take_snapshot(target: Target, run_id: str, node: str) -> Snapshot:
+    """Read the target. Blocks as long as its file system does."""
+    try:
+        if not target.root.is_dir() or target.run().run_id != run_id:
+            return Snapshot(gone=True, taken_at=time.monotonic())
+        claims = target.claims()
+        history = target.history()
+        stored = target.stored()
+    except (OSError, HinanError) as error:
+        return Snapshot(gone=not target.root.is_dir(), taken_at=time.monotonic(), error=str(error))
+    here = {n: claim for n, claim in claims.items() if claim is not None and claim.node == node}
+    newest = here.get(history.newest_claim)
+    return Snapshot(
+        history=history,
+        stored=stored,
+        served=max(here, default=0),
+        claimant_alive=newest is not None and Process(newest.pid, newest.start_ticks).is_alive,
+        closed=(target.root / "attempts" / f"{history.newest_claim:06d}.closed").exists(),
+        reachable=True,
+        taken_at=time.monotonic(),
+    )

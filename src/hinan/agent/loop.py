@@ -1,0 +1,266 @@
+"""The agent's life: look at what is known, do what the agenda says, look again.
+
+Owns:      the threads that block (one to prove, one to drain, one that reads and tidies the target) and the moments at
+           which the world is looked at again: a message, a process's end, a finished task, the heartbeat.
+Promises:  the loop itself never waits for a file system, a trainer or a peer.
+Relies on: `core.agenda` for every decision.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from hinan.agent.drainer import Abandoned, Drainer, Round
+from hinan.agent.keeper import Keeper
+from hinan.agent.ledger import Snapshot, take_snapshot
+from hinan.agent.prover import prove
+from hinan.agent.trainers import Trainer, Trainers
+from hinan.core.agenda import Bury, Commit, Drain, NodeState, Prove, Release, Remove, Stop, Task, agenda
+from hinan.core.errors import HinanError
+from hinan.core.ids import StepId
+from hinan.core.retention import Keep
+from hinan.core.rounds import Wish
+from hinan.core.slot import Slot
+from hinan.host.limits import room
+from hinan.tiers.arena import Arena
+from hinan.tiers.target import Target
+
+log = logging.getLogger("hinan.agent")
+
+HEARTBEAT_S = 2.0
+UNREACHABLE_AFTER_S = 15.0
+
+
+class Node:
+    """Everything one agent knows and does for one run on one node."""
+
+    def __init__(self, arena: Arena, target: Target, run_id: str, node: str) -> None:
+        self.arena, self.target, self.run_id, self.node = arena, target, run_id, node
+        self.keep = Keep(last=None)
+        """Nothing is deleted before a trainer has said how much to keep."""
+        self.trainers = Trainers(self._trainer_ended)
+        self.ram_cap_bytes: int | None = None
+        self.keeper = Keeper(arena, self.trainers, lambda: room(arena.root, self.ram_cap_bytes))
+        self.snapshot = Snapshot()
+        self.slots: tuple[Slot, ...] = ()
+        self.round: Round | None = None
+        self.failed: dict[StepId, str] = {}
+        self.failed_in_a_row = 0
+        self.drain_s: float | None = None
+        self.wanted: set[StepId] = set()
+        self.closing = False
+        self.ram_is_spare = False
+        """The run closed and everything is committed: the arena may go."""
+        self.news: list[str] = []
+        self.stop_reason: str | None = None
+        self.on_change: list[Callable[[], None]] = []
+        """Called after each look, when anything may have changed: waiting requests look at the node here."""
+        self._changed = asyncio.Event()
+        self._ending = threading.Event()
+        self._busy: set[str] = set()
+        self._threads = {lane: ThreadPoolExecutor(1, f"hinan-{lane}") for lane in ("prove", "drain", "target")}
+        self.drainer = Drainer(arena, target, lambda: self.snapshot.served, self._ending.wait)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # -- what is known -------------------------------------------------------------------------------------------
+
+    @property
+    def orphaned(self) -> bool:
+        """The trainers have all ended without closing: their newest step must be saved without being asked."""
+        return not self.trainers.alive and not self.snapshot.closed
+
+    def state(self) -> NodeState:
+        """All that decisions depend on, as one value, read now: a decision on yesterday's slots could free today's."""
+        self.slots = self.keeper.slots()
+        old = time.monotonic() - self.snapshot.taken_at > UNREACHABLE_AFTER_S
+        return NodeState(
+            slots=self.slots,
+            history=self.snapshot.history,
+            served=self.snapshot.served,
+            stored=self.snapshot.stored,
+            lost=self.arena.lost(),
+            round=self.round.step_id if self.round else None,
+            failed=frozenset(self.failed),
+            wish=Wish(wanted=frozenset(self.wanted), newest_at_any_rate=self.closing or self.orphaned),
+            keep=self.keep,
+            settled=self.snapshot.settled,
+            reachable=self.snapshot.reachable and not old,
+        )
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is being done and nothing is left to do."""
+        return not self._busy and not self.trainers.alive and not agenda(self.state())
+
+    def tell(self, text: str) -> None:
+        """A failure that users must hear of at their next call."""
+        self.news.append(text)
+        log.error("report %s", text)
+
+    # -- living --------------------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Something may have changed; look soon."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Live until there is a reason to stop (`stop_reason`)."""
+        self.keeper.adopt()
+        await self.refresh()
+        beat = asyncio.create_task(self._heartbeat())
+        try:
+            while self.stop_reason is None:
+                self._changed.clear()
+                for task in agenda(self.state()):
+                    self._start(task)
+                for notify in list(self.on_change):
+                    notify()
+                await asyncio.sleep(0)  # waiting for an event that is set already would not let anyone else run
+                await self._changed.wait()
+        finally:
+            beat.cancel()
+            self._ending.set()
+            self.trainers.close()
+
+    async def refresh(self) -> None:
+        """Read the target again, now."""
+        loop = asyncio.get_running_loop()
+        taken = await loop.run_in_executor(self._threads["target"], take_snapshot, self.target, self.run_id, self.node)
+        if taken.reachable or taken.gone:
+            self.snapshot = taken
+        else:
+            log.warning("target.unreadable error=%r", taken.error)
+            self.snapshot = replace(self.snapshot, reachable=False)
+        self.look()
+
+    def finish(self, grace_s: float) -> None:
+        """Wait for a running drain up to a grace; then stop the threads."""
+        deadline = time.monotonic() + grace_s
+        while self.round is not None and time.monotonic() < deadline and not self._ending.wait(0.05):
+            pass
+        self._ending.set()
+        for pool in self._threads.values():
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def refresh_soon(self) -> None:
+        """Read the target again in the background; one such reading at a time."""
+        if "refresh" not in self._busy:
+            self._background("refresh", self.refresh())
+
+    async def _heartbeat(self) -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            self.refresh_soon()
+
+    def _trainer_ended(self, trainer: Trainer) -> None:
+        log.info("trainer.ended rank=%d attempt=%d pid=%d", trainer.rank, trainer.attempt, trainer.process.pid)
+        self.look()
+
+    # -- doing ---------------------------------------------------------------------------------------------------
+
+    def _start(self, task: Task) -> None:
+        match task:
+            case Stop(reason):
+                self.stop_reason = reason
+            case Release(slot):
+                if slot in self.keeper.files:
+                    log.info("slot.released slot=%s", slot)
+                    phase = next(s.phase for s in self.slots if s.name == slot)
+                    self.keeper.release(slot, phase)
+                    self.look()
+            case Prove(slot):
+                if "prove" not in self._busy and slot not in self.keeper.unprovable:
+                    self._background("prove", self._prove(slot))
+            case Drain(step_id, slots):
+                if "drain" not in self._busy:
+                    files = {self.keeper.files[name].rank: self.keeper.files[name] for name in slots}
+                    self.round = Round(step_id, files)
+                    self._background("drain", self._drain(self.round))
+            case Commit() | Bury() | Remove():
+                if "target" not in self._busy:
+                    self._background("target", self._tidy(task))
+
+    def _background(self, lane: str, work: Coroutine[None, None, None]) -> None:
+        self._busy.add(lane)
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+
+        def done(finished: asyncio.Task[None]) -> None:
+            self._tasks.discard(finished)
+            self._busy.discard(lane)
+            if not finished.cancelled() and (error := finished.exception()) is not None:
+                self.tell(f"the agent failed in {lane!r}: {error!r}")
+                log.error("bug lane=%s", lane, exc_info=error)
+            self.look()
+
+        task.add_done_callback(done)
+
+    async def _prove(self, slot: str) -> None:
+        files = self.keeper.files[slot]
+        sealed = files.sealed
+        assert sealed is not None
+        began = time.monotonic()
+        self.keeper.read([slot])  # a slot keeps its bytes while its digests are taken
+        try:
+            await asyncio.get_running_loop().run_in_executor(
+                self._threads["prove"], lambda: prove(self.arena, slot, sealed, late=self.keeper.is_late(files))
+            )
+            log.info("proven step=%d rank=%d s=%.3f", sealed.step, files.rank, time.monotonic() - began)
+        except (OSError, HinanError) as error:
+            self.keeper.unprovable[slot] = str(error)
+            self.tell(f"the RAM copy of step {sealed.step}, rank {files.rank} cannot be used: {error}")
+        finally:
+            self.keeper.unread([slot])
+
+    async def _drain(self, what: Round) -> None:
+        step_id = what.step_id
+        log.info("drain.opened step=%d attempt=%d bytes=%d", step_id.step, step_id.attempt, what.image_bytes)
+        try:
+            loop = asyncio.get_running_loop()
+            self.drain_s = await loop.run_in_executor(self._threads["drain"], self.drainer.drain, what)
+            self.failed_in_a_row = 0
+            log.info(
+                "committed step=%d attempt=%d bytes=%d s=%.3f direct=%s",
+                step_id.step, step_id.attempt, what.image_bytes, self.drain_s, self.drainer.direct,
+            )  # fmt: skip
+        except Abandoned as error:
+            self.failed[step_id] = str(error)
+            self.failed_in_a_row += 1
+            self.tell(str(error))
+        finally:
+            await self.refresh()
+            self.wanted.discard(step_id)
+            self.round = None
+
+    async def _tidy(self, task: Commit | Bury | Remove) -> None:
+        def work() -> None:
+            match task:
+                case Commit(step_id):
+                    self.target.publish_commit(step_id, self.snapshot.stored[step_id].world_size)
+                case Bury(step_id):
+                    self.target.bury(step_id, "superseded")
+                case Remove(step_id):
+                    self.target.remove(step_id)
+
+        def fenced() -> bool:
+            # Claims are read again before anything is published or deleted (rule A5).
+            return self.target.history().newest_claim != self.snapshot.history.newest_claim
+
+        def guarded() -> None:
+            if not fenced():
+                work()
+
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._threads["target"], guarded)
+            log.info("%s step=%d", type(task).__name__.lower(), task.step_id.step)
+        except (OSError, HinanError) as error:
+            self.tell(f"could not {type(task).__name__.lower()} {task.step_id}: {error}")
+            await asyncio.sleep(HEARTBEAT_S)  # not again at once: the next look would start the same task
+        finally:
+            await self.refresh()

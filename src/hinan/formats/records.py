@@ -1,0 +1,302 @@
+"""Facts: small JSON files that appear whole, once, under their final name (docs/formats/facts.md).
+
+Every fact has the same envelope: what it is, the version of its format, a digest of its body, and the body. A fact that
+does not parse or whose digest is wrong is treated as absent by whoever decides, and reported.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
+import xxhash
+
+from hinan.core.errors import FormatError, FormatFromFuture
+from hinan.core.ids import StepId
+
+VERSION = 1
+"""Version written, and newest version read. A newer one is refused (FormatFromFuture); unknown fields are skipped."""
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """`run.json`: the identity of a training job over its whole life."""
+
+    run_id: str
+    created: str
+
+
+@dataclass(frozen=True)
+class ClaimRecord:
+    """`attempts/<n>.claim`: attempt n has started; it fences every lower one. Launcher ids are recorded, never trusted."""
+
+    attempt: int
+    run_id: str
+    node: str
+    pid: int
+    start_ticks: int
+    world_size: int
+    created: str
+    launcher: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ResumeRecord:
+    """`attempts/<n>.resume`: what attempt n goes on from. `parent_attempt` is None for a fresh start."""
+
+    attempt: int
+    parent_attempt: int | None
+    parent_step: int
+    created: str
+    source: str = ""
+
+    @property
+    def parent(self) -> StepId | None:
+        return None if self.parent_attempt is None else StepId(self.parent_attempt, self.parent_step)
+
+
+@dataclass(frozen=True)
+class ClosedRecord:
+    """`attempts/<n>.closed`: the training loop of attempt n ended on purpose after `step` steps."""
+
+    attempt: int
+    step: int
+    created: str
+
+
+@dataclass(frozen=True)
+class AgentRecord:
+    """`agents/<node>.json` and `owner.json` in the arena: who keeps the RAM copies of a node."""
+
+    node: str
+    run_id: str
+    pid: int
+    start_ticks: int
+    target: str
+    arena: str
+
+
+@dataclass(frozen=True)
+class OwnerRecord:
+    """`<slot>.owner`: the one process that may ever write this image file."""
+
+    pid: int
+    start_ticks: int
+    attempt: int
+    rank: int
+
+
+@dataclass(frozen=True)
+class SealedRecord:
+    """`<slot>.sealed`: the copy in this slot is whole; published by the trainer after its copy event.
+
+    Attributes:
+        header_sum: digest of the image's header, that is of its layout.
+        small: typed JSON of everything that is no tensor (docs/formats/values.md).
+        commit_at: newest step at or below `step` that the cadence wants committed.
+    """
+
+    attempt: int
+    step: int
+    rank: int
+    world_size: int
+    node: str
+    image_bytes: int
+    header_sum: str
+    small: msgspec.Raw
+    commit_at: int
+    held_at: str
+    stall_s: float
+
+    @property
+    def step_id(self) -> StepId:
+        return StepId(self.attempt, self.step)
+
+
+@dataclass(frozen=True)
+class BoxRecord:
+    """A tensor's place: in the image by name, in the global tensor by offset and shape; digests by chunk."""
+
+    name: str
+    global_shape: list[int]
+    global_offset: list[int]
+    digests: list[str]
+
+
+@dataclass(frozen=True)
+class ProvenRecord:
+    """`<slot>.proven`: digests of the image, taken by the agent. `late`: not by the agent that saw it sealed."""
+
+    attempt: int
+    step: int
+    rank: int
+    header_sum: str
+    chunk_bytes: int
+    boxes: list[BoxRecord]
+    late: bool
+
+
+@dataclass(frozen=True)
+class ManifestRecord:
+    """`rank-<r>.json`: what a rank's image on the target contains. The seal and the proof, joined."""
+
+    sealed: SealedRecord
+    proven: ProvenRecord
+
+
+@dataclass(frozen=True)
+class CommitRecord:
+    """`COMMIT`: names every image of a step by the digest of its manifest; equal whoever writes it."""
+
+    attempt: int
+    step: int
+    world_size: int
+    manifest_sums: list[str]
+
+
+@dataclass(frozen=True)
+class TombstoneRecord:
+    """`TOMBSTONE`: this step is about to be deleted; readers turn away."""
+
+    attempt: int
+    step: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class ReaderRecord:
+    """`readers/<id>.json`: somebody reads this step; a deleter waits for it, up to the grace for readers."""
+
+    pid: int
+    node: str
+    created: str
+
+
+@dataclass(frozen=True)
+class FailureRecord:
+    """`failures/<step>-<tier>-<attempt>.json`: a restart from this source failed; it is not tried again."""
+
+    attempt: int
+    step: int
+    tier: str
+    by_attempt: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class LostRecord:
+    """`<step>.lost` in the arena: a rank could not hold this step, so no rank needs to."""
+
+    attempt: int
+    step: int
+    rank: int
+    reason: str
+
+    @property
+    def step_id(self) -> StepId:
+        return StepId(self.attempt, self.step)
+
+
+@dataclass(frozen=True)
+class CadenceRecord:
+    """`cadence-<attempt>-<n>.json` in the arena: rank 0 proposes a cadence from a step on."""
+
+    attempt: int
+    number: int
+    from_step: int
+    every_steps: int
+    commit_multiple: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class AckRecord:
+    """`cadence-<attempt>-<n>.ack-<rank>`: this rank will look at the verdict when it reaches `from_step`."""
+
+    attempt: int
+    number: int
+    rank: int
+
+
+@dataclass(frozen=True)
+class VerdictRecord:
+    """`cadence-<attempt>-<n>.verdict`: the first one published binds every rank."""
+
+    attempt: int
+    number: int
+    accepted: bool
+
+
+_KINDS: dict[type, str] = {
+    RunRecord: "run",
+    ClaimRecord: "claim",
+    ResumeRecord: "resume",
+    ClosedRecord: "closed",
+    AgentRecord: "agent",
+    OwnerRecord: "owner",
+    SealedRecord: "sealed",
+    ProvenRecord: "proven",
+    ManifestRecord: "manifest",
+    CommitRecord: "commit",
+    TombstoneRecord: "tombstone",
+    ReaderRecord: "reader",
+    FailureRecord: "failure",
+    LostRecord: "lost",
+    CadenceRecord: "cadence",
+    AckRecord: "ack",
+    VerdictRecord: "verdict",
+}
+
+
+class _Envelope(msgspec.Struct):
+    hinan: str
+    version: int
+    sum: str
+    body: msgspec.Raw
+
+
+R = TypeVar("R")
+
+
+def fact_sum(data: bytes | memoryview) -> str:
+    """Digest of a small file or body: xxh3-128, 32 hexadecimal digits."""
+    return xxhash.xxh3_128_hexdigest(data)
+
+
+def encode(record: Any) -> bytes:
+    """A record's file: equal values give equal bytes."""
+    body = msgspec.json.encode(record)
+    envelope = _Envelope(_KINDS[type(record)], VERSION, fact_sum(body), msgspec.Raw(body))
+    return msgspec.json.encode(envelope) + b"\n"
+
+
+def decode(data: bytes, kind: type[R], name: str) -> R:
+    """The record in a file's bytes.
+
+    Args:
+        name: of the file, for the message.
+    Raises:
+        FormatFromFuture: the version is newer than this hinan reads.
+        FormatError: torn, changed, or another kind of record.
+    """
+    try:
+        envelope = msgspec.json.decode(data, type=_Envelope)
+    except msgspec.DecodeError as error:
+        raise FormatError(f"{name} is not a whole hinan record ({error})", file=name) from None
+    if envelope.version > VERSION:
+        raise FormatFromFuture(
+            f"{name} has format version {envelope.version}, this hinan reads up to {VERSION}: install a newer hinan",
+            file=name,
+            version=envelope.version,
+            reads=VERSION,
+        )
+    if envelope.hinan != _KINDS[kind]:
+        raise FormatError(f"{name} is a {envelope.hinan!r} record, not {_KINDS[kind]!r}", file=name)
+    body = bytes(envelope.body)
+    if fact_sum(body) != envelope.sum:
+        raise FormatError(f"{name} has changed since it was written: its digest is wrong", file=name)
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.DecodeError as error:
+        raise FormatError(f"{name} lacks what a {_KINDS[kind]} record has ({error})", file=name) from None

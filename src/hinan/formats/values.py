@@ -1,0 +1,147 @@
+"""Typed JSON: every small value of a training state as text, and back, without code in the file (docs/formats/values.md).
+
+JSON's own types stand for themselves. Everything else is an object with exactly one key that begins with "$":
+`{"$tuple": [1, 2]}`. What has no such form is refused with its path in the state, unless the caller's `leaf` takes it.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import re
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from hinan.core.errors import CaptureError, FormatError
+
+Json = Any
+Leaf = Callable[[str, object], "Json | None"]
+Restore = Callable[[str, Json], object]
+
+_PLAIN_KEY = re.compile(r"[^.\[\]\\]+")
+_INT_LIMIT = 1 << 53
+MAX_DEPTH = 100
+
+
+def child(path: str, key: object) -> str:
+    """Path of a member: `optim.lr` for a text key, `optim.[3]` for any other, with special characters escaped."""
+    if isinstance(key, str) and key:
+        name = key if _PLAIN_KEY.fullmatch(key) else re.sub(r"([.\[\]\\])", r"\\\1", key)
+    else:
+        name = f"[{key!r}]"
+    return f"{path}.{name}" if path else name
+
+
+def encode_value(value: object, leaf: Leaf, path: str = "", depth: int = 0) -> Json:
+    """Typed JSON of a value.
+
+    Args:
+        leaf: asked first for every object that is no plain value; returns its JSON, or None for "not mine".
+        path: of the value in the state, for messages and for the leaf.
+    Raises:
+        CaptureError: names the path, the type and the way out.
+    """
+    if depth > MAX_DEPTH:
+        raise CaptureError(f"{path} is nested more than {MAX_DEPTH} deep; does the state contain itself?", path=path)
+    if value is None or type(value) in (bool, str):
+        return value
+    if type(value) is int:
+        return value if abs(value) < _INT_LIMIT else {"$int": str(value)}
+    if type(value) is float:
+        return value if math.isfinite(value) else {"$float": repr(value)}
+    if (taken := leaf(path, value)) is not None:
+        return taken
+    return _encode_container(value, leaf, path, depth)
+
+
+def _encode_container(value: object, leaf: Leaf, path: str, depth: int) -> Json:
+    def inner(key: object, item: object) -> Json:
+        return encode_value(item, leaf, child(path, key), depth + 1)
+
+    if isinstance(value, Enum):
+        return {"$enum": [type(value).__qualname__, value.name]}
+    if type(value) is list:
+        return [inner(i, item) for i, item in enumerate(value)]
+    if type(value) is tuple:
+        return {"$tuple": [inner(i, item) for i, item in enumerate(value)]}
+    if type(value) in (set, frozenset):
+        items = sorted(value, key=repr)  # type: ignore[call-overload]
+        return {"$set" if type(value) is set else "$frozenset": [inner(i, item) for i, item in enumerate(items)]}
+    if type(value) is dict and all(type(k) is str and not k.startswith("$") for k in value):
+        return {k: inner(k, item) for k, item in value.items()}
+    if isinstance(value, Mapping) and type(value).__name__ in ("dict", "OrderedDict", "defaultdict", "Counter"):
+        tag = {"OrderedDict": "$ordered", "Counter": "$counter"}.get(type(value).__name__, "$dict")
+        return {tag: [[encode_value(k, leaf, child(path, k), depth + 1), inner(k, item)] for k, item in value.items()]}
+    return _encode_scalar(value, path)
+
+
+def _encode_scalar(value: object, path: str) -> Json:
+    if isinstance(value, np.generic):
+        return {"$numpy": [value.dtype.str, base64.b64encode(value.tobytes()).decode()]}
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biufcSUmM":
+        packed = np.ascontiguousarray(value)
+        return {"$array": [packed.dtype.str, list(value.shape), base64.b64encode(packed.tobytes()).decode()]}
+    if type(value) in (bytes, bytearray):
+        return {"$bytes": base64.b64encode(value).decode()}  # type: ignore[arg-type]
+    if type(value) is complex:
+        return {"$complex": [repr(value.real), repr(value.imag)]}
+    if type(value) is slice:
+        return {"$slice": [value.start, value.stop, value.step]}
+    raise CaptureError(
+        f"{path or 'the state'} holds a {type(value).__module__}.{type(value).__qualname__}, which cannot be stored "
+        "without code in the file. Give its state_dict() or plain values instead, leave it out, or register a codec "
+        "with hinan.register_codec.",
+        path=path,
+        type=f"{type(value).__module__}.{type(value).__qualname__}",
+    )
+
+
+def decode_value(json: Json, restore: Restore) -> object:
+    """The value of typed JSON.
+
+    Args:
+        restore: called with (tag, payload) for tags that are not this module's own.
+    Raises:
+        FormatError: an unknown tag or a malformed payload.
+    """
+    if isinstance(json, list):
+        return [decode_value(item, restore) for item in json]
+    if not isinstance(json, dict):
+        return json
+    tag = next(iter(json), "")
+    if len(json) != 1 or not tag.startswith("$"):
+        return {key: decode_value(item, restore) for key, item in json.items()}
+    try:
+        return _decode_tagged(tag, json[tag], restore)
+    except (TypeError, ValueError, KeyError, IndexError) as error:
+        raise FormatError(f"a stored value tagged {tag} is malformed ({error})", tag=tag) from None
+
+
+def _decode_tagged(tag: str, payload: Json, restore: Restore) -> object:
+    def inner(items: Json) -> list[object]:
+        return [decode_value(item, restore) for item in items]
+
+    known: dict[str, Callable[[], object]] = {
+        "$int": lambda: int(payload),
+        "$float": lambda: float(payload),
+        "$tuple": lambda: tuple(inner(payload)),
+        "$set": lambda: set(inner(payload)),
+        "$frozenset": lambda: frozenset(inner(payload)),
+        "$dict": lambda: {key: value for key, value in (inner(pair) for pair in payload)},  # noqa: C416
+        "$ordered": lambda: OrderedDict((key, value) for key, value in map(inner, payload)),
+        "$counter": lambda: Counter({key: value for key, value in (inner(pair) for pair in payload)}),  # noqa: C416
+        "$numpy": lambda: np.frombuffer(base64.b64decode(payload[1]), dtype=np.dtype(payload[0]))[0],
+        "$array": lambda: _decode_array(*payload),
+        "$bytes": lambda: base64.b64decode(payload),
+        "$complex": lambda: complex(float(payload[0]), float(payload[1])),
+        "$slice": lambda: slice(*payload),
+    }
+    return known[tag]() if tag in known else restore(tag, payload)
+
+
+def _decode_array(dtype: str, shape: list[int], data: str) -> object:
+    return np.frombuffer(base64.b64decode(data), dtype=np.dtype(dtype)).reshape(shape).copy()

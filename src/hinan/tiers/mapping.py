@@ -1,0 +1,66 @@
+"""Mapped files: bytes of a slot or an image as a memoryview that keeps its mapping alive."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+
+from hinan.core.errors import FormatError
+from hinan.formats.image import Header, header_bytes, parse_header
+
+
+def map_file(path: Path, *, writable: bool = False) -> memoryview:
+    """Map a whole existing file. It is never created or grown; forked children do not inherit the mapping.
+
+    Args:
+        writable: share writes with the file. Otherwise the file is never changed: the mapping is private.
+
+    Ownership: the mapping lives as long as any view of it; nothing closes it under a reader.
+    """
+    fd = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
+    try:
+        size_bytes = os.fstat(fd).st_size
+        if size_bytes == 0:
+            return memoryview(b"")
+        mapped = mmap.mmap(fd, size_bytes, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_COPY)
+    finally:
+        os.close(fd)
+    mapped.madvise(mmap.MADV_DONTFORK)
+    return memoryview(mapped)
+
+
+def read_file(path: Path, piece_bytes: int = 8 << 20) -> memoryview:
+    """Read a whole file into memory of our own, in large pieces.
+
+    Raises:
+        FormatError: it became shorter while it was read.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        size_bytes = os.fstat(fd).st_size
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+        buffer = mmap.mmap(-1, size_bytes) if size_bytes else bytearray()
+        view = memoryview(buffer)
+        at = 0
+        while at < size_bytes:
+            got = os.preadv(fd, [view[at : at + piece_bytes]], at)
+            if got == 0:
+                raise FormatError(f"{path} ended at byte {at} of {size_bytes} while it was read", file=str(path))
+            at += got
+        return view
+    finally:
+        os.close(fd)
+
+
+def read_header(image: memoryview, name: str) -> tuple[bytes, Header]:
+    """The raw header and its parsed form.
+
+    Raises:
+        FormatError: not an image, or its length is not the one the header describes.
+    """
+    length = header_bytes(image[:8], name)
+    if length > len(image):
+        raise FormatError(f"{name} ends inside its header", file=name)
+    raw = bytes(image[:length])
+    return raw, parse_header(raw, len(image), name)

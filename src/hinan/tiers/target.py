@@ -1,0 +1,319 @@
+"""The target: the shared place of a run, on a POSIX file system (docs/formats/target.md).
+
+    run.json                              identity of the run
+    attempts/<n>.claim  .resume  .closed  what each attempt was
+    agents/<node>.json                    who keeps RAM copies where
+    failures/<step>-<attempt>-<tier>.json restarts that failed
+    steps/<step>-<attempt>/               rank-<r>.safetensors, rank-<r>.json, COMMIT; TOMBSTONE, readers/ while deleting
+
+Owns:      the names below the target and what they mean. Foreign names are never touched.
+Promises:  what it calls committed was complete and synced when the record was published.
+Relies on: link and rename being atomic, which `preflight` tries out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+from hinan.core.agenda import Stored
+from hinan.core.errors import FormatError, TargetError
+from hinan.core.ids import StepId, image_file, manifest_file, parse_rank_file, parse_step_directory, step_directory
+from hinan.core.lineage import History, Resume
+from hinan.formats import records
+from hinan.tiers.publish import PART_SUFFIX, AlreadyPublished, publish, read_fact, sync_directory
+
+RUN, COMMIT, TOMBSTONE, READERS = "run.json", "COMMIT", "TOMBSTONE", "readers"
+READER_GRACE_S = 600.0
+"""A reader that has said nothing for this long does not hold back a deletion any more."""
+
+R = TypeVar("R")
+
+
+def now_text() -> str:
+    """Wall time for people and records, in UTC."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+class Target:
+    """The files of one run's target directory. Cheap to make; holds no descriptor."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.problems: dict[str, str] = {}
+        """Files that stand but do not parse, each with the reason; treated as absent."""
+        self._manifests: dict[tuple[str, int, int], records.ManifestRecord] = {}
+
+    # -- the run -------------------------------------------------------------------------------------------------
+
+    def open_or_create(self) -> records.RunRecord:
+        """Make the directory if only it is missing, prove that it can be written, and return the run's identity.
+
+        Raises:
+            TargetError: parent missing, not a directory, not writable, no atomic link, or a foreign directory.
+        """
+        if not self.root.parent.is_dir():
+            raise TargetError(f"{self.root.parent} does not exist; create it, or correct the target", target=str(self.root))
+        try:
+            self.root.mkdir(exist_ok=True)
+            self._refuse_foreign()
+            for name in ("attempts", "agents", "steps", "failures"):
+                (self.root / name).mkdir(exist_ok=True)
+            self._preflight()
+            fresh = records.RunRecord(run_id=secrets.token_hex(8), created=now_text())
+            with contextlib.suppress(AlreadyPublished):
+                publish(self.root / RUN, records.encode(fresh), power_safe=True)
+        except OSError as error:
+            raise TargetError(
+                f"the target {self.root} cannot be used: {error.strerror or error}. "
+                "It must be a directory this user can write to, with room on its disk.",
+                target=str(self.root),
+                errno=error.errno,
+            ) from error
+        return self.run()
+
+    def run(self) -> records.RunRecord:
+        """The run's identity.
+
+        Raises:
+            TargetError: there is no run here.
+        """
+        data = read_fact(self.root / RUN)
+        if data is None:
+            raise TargetError(f"{self.root} is not the target of a run: it has no {RUN}", target=str(self.root))
+        return records.decode(data, records.RunRecord, str(self.root / RUN))
+
+    def _refuse_foreign(self) -> None:
+        ours = {RUN, "attempts", "agents", "steps", "failures"}
+        present = {entry.name for entry in os.scandir(self.root)}
+        if RUN not in present and (foreign := sorted(n for n in present - ours if not n.endswith(PART_SUFFIX))):
+            raise TargetError(
+                f"{self.root} holds other things ({', '.join(foreign[:3])}{' ...' if foreign[3:] else ''}) and no run; "
+                "name an empty or new directory as the target",
+                target=str(self.root),
+            )
+
+    def _preflight(self) -> None:
+        """Prove that a second put of one name is refused here (rule F1)."""
+        probe = self.root / f".probe-{secrets.token_hex(4)}{PART_SUFFIX}"
+        try:
+            publish(probe, b"1", power_safe=False)
+            with contextlib.suppress(AlreadyPublished):
+                publish(probe, b"2", power_safe=False)
+                raise TargetError(
+                    f"{self.root}: its file system lets a second writer replace a fact", target=str(self.root)
+                )
+        finally:
+            probe.unlink(missing_ok=True)
+
+    # -- attempts ------------------------------------------------------------------------------------------------
+
+    def claims(self) -> dict[int, records.ClaimRecord | None]:
+        """All claims by attempt. A claim that does not parse is None: it still fences."""
+        return {n: self.fact(path, records.ClaimRecord) for n, path in self._attempts("claim")}
+
+    def history(self) -> History:
+        """Claims and resumes, as the lineage needs them."""
+        resumes = {}
+        for n, path in self._attempts("resume"):
+            record = self.fact(path, records.ResumeRecord)
+            if record is not None:
+                resumes[n] = Resume(n, record.parent)
+        return History(frozenset(n for n, _ in self._attempts("claim")), resumes)
+
+    def publish_attempt(self, record: records.ClaimRecord | records.ResumeRecord | records.ClosedRecord) -> None:
+        """Publish a claim, resume or closed record under its attempt's number.
+
+        Raises:
+            AlreadyPublished: another process has this attempt number.
+        """
+        suffix = {records.ClaimRecord: "claim", records.ResumeRecord: "resume", records.ClosedRecord: "closed"}[
+            type(record)
+        ]
+        publish(self.root / "attempts" / f"{record.attempt:06d}.{suffix}", records.encode(record), power_safe=True)
+
+    def _attempts(self, suffix: str) -> Iterator[tuple[int, Path]]:
+        for path in sorted((self.root / "attempts").glob(f"*.{suffix}")):
+            if path.stem.isdigit():
+                yield int(path.stem), path
+
+    def failures(self) -> set[tuple[StepId, str]]:
+        """(step, tier) pairs from which a restart has failed."""
+        found = (self.fact(path, records.FailureRecord) for path in (self.root / "failures").glob("*.json"))
+        return {(StepId(r.attempt, r.step), r.tier) for r in found if r is not None}
+
+    def publish_failure(self, record: records.FailureRecord) -> None:
+        """Remember that a restart from a source failed; a second report of the same is the same fact."""
+        name = f"{step_directory(StepId(record.attempt, record.step))}-{record.tier}.json"
+        with contextlib.suppress(AlreadyPublished):
+            publish(self.root / "failures" / name, records.encode(record), power_safe=True)
+
+    def publish_agent(self, record: records.AgentRecord) -> None:
+        """Say who keeps this node's RAM copies now. The one file that is replaced, not published: it only helps to find."""
+        path = self.root / "agents" / f"{record.node}.json"
+        aside = path.with_name(f".{path.name}.{os.getpid()}{PART_SUFFIX}")
+        aside.write_bytes(records.encode(record))
+        aside.replace(path)
+
+    def agents(self) -> list[records.AgentRecord]:
+        """The agents that have kept RAM copies for this run."""
+        found = (self.fact(path, records.AgentRecord) for path in sorted((self.root / "agents").glob("*.json")))
+        return [r for r in found if r is not None]
+
+    # -- steps ---------------------------------------------------------------------------------------------------
+
+    def directory(self, step_id: StepId) -> Path:
+        return self.root / "steps" / step_directory(step_id)
+
+    def step_ids(self) -> list[StepId]:
+        """Steps that have a directory, in order."""
+        try:
+            names = os.listdir(self.root / "steps")  # noqa: PTH208
+        except FileNotFoundError:
+            return []
+        return sorted(s for name in names if (s := parse_step_directory(name)) is not None)
+
+    def stored(self) -> dict[StepId, Stored]:
+        """What stands on the target of each step."""
+        return {step_id: self._stored(step_id) for step_id in self.step_ids()}
+
+    def _stored(self, step_id: StepId) -> Stored:
+        directory = self.directory(step_id)
+        with contextlib.suppress(FileNotFoundError):
+            parsed = [parse_rank_file(entry.name) for entry in os.scandir(directory)]
+            images = {p[0] for p in parsed if p and p[1] == "safetensors"}
+            manifests = {p[0] for p in parsed if p and p[1] == "json"}
+            commit = self.commit_record(step_id)
+            ranks = {rank for rank in images & manifests if commit or self.manifest(step_id, rank)}
+            any_manifest = self.manifest(step_id, min(ranks)) if ranks and not commit else None
+            world_size = commit.world_size if commit else any_manifest.sealed.world_size if any_manifest else 0
+            return Stored(
+                ranks=frozenset(ranks),
+                world_size=world_size,
+                committed=commit is not None,
+                buried=(directory / TOMBSTONE).exists(),
+                readers=self._has_readers(directory),
+            )
+        return Stored(frozenset(), 0, committed=False)
+
+    def commit_record(self, step_id: StepId) -> records.CommitRecord | None:
+        """The commit record of a step; None if it is absent, torn or foreign."""
+        return self.fact(self.directory(step_id) / COMMIT, records.CommitRecord)
+
+    def manifest(self, step_id: StepId, rank: int) -> records.ManifestRecord | None:
+        """A rank's manifest; None if it is absent, torn or foreign."""
+        path = self.directory(step_id) / manifest_file(rank)
+        try:
+            stat = path.stat()
+        except FileNotFoundError:
+            return None
+        key = (str(path), stat.st_ino, stat.st_mtime_ns)
+        if key not in self._manifests:
+            record = self.fact(path, records.ManifestRecord)
+            if record is None:
+                return None
+            self._manifests[key] = record
+        return self._manifests[key]
+
+    def manifest_bytes(self, step_id: StepId, rank: int) -> bytes:
+        """The raw bytes of a rank's manifest; empty if it is absent."""
+        return read_fact(self.directory(step_id) / manifest_file(rank)) or b""
+
+    def image_path(self, step_id: StepId, rank: int) -> Path:
+        return self.directory(step_id) / image_file(rank)
+
+    def publish_commit(self, step_id: StepId, world_size: int) -> None:
+        """Publish the commit record: a function of the manifests alone, so that racing writers write equal bytes.
+
+        Raises:
+            FormatError: a manifest is missing.
+        """
+        sums = []
+        for rank in range(world_size):
+            data = read_fact(self.directory(step_id) / manifest_file(rank))
+            if data is None:
+                raise FormatError(f"{step_id} has no manifest of rank {rank}", step=step_id.step, rank=rank)
+            sums.append(records.fact_sum(data))
+        record = records.CommitRecord(step_id.attempt, step_id.step, world_size, sums)
+        publish(self.directory(step_id) / COMMIT, records.encode(record), power_safe=True)
+
+    def make_directory(self, step_id: StepId) -> Path:
+        """Create a step's directory so that its name survives power loss; sweep an earlier try's unfinished files."""
+        directory = self.directory(step_id)
+        directory.mkdir(exist_ok=True)
+        sync_directory(directory.parent)
+        for path in directory.glob(f".*{PART_SUFFIX}"):
+            path.unlink(missing_ok=True)
+        return directory
+
+    # -- deleting ------------------------------------------------------------------------------------------------
+
+    def bury(self, step_id: StepId, reason: str) -> None:
+        """Publish the tombstone; from now on readers turn away. A step that somebody else removed is no error."""
+        record = records.TombstoneRecord(step_id.attempt, step_id.step, reason)
+        with contextlib.suppress(FileNotFoundError, AlreadyPublished):
+            publish(self.directory(step_id) / TOMBSTONE, records.encode(record), power_safe=True)
+
+    def remove(self, step_id: StepId) -> None:
+        """Delete a buried step: the commit record first, the tombstone last; foreign files keep the directory."""
+        directory = self.directory(step_id)
+        # Ordering: a removal that is interrupted must never leave a commit record beside missing images.
+        (directory / COMMIT).unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            for entry in list(os.scandir(directory)):
+                if parse_rank_file(entry.name) or entry.name.endswith(PART_SUFFIX):
+                    (directory / entry.name).unlink(missing_ok=True)
+            shutil.rmtree(directory / READERS, ignore_errors=True)
+            (directory / TOMBSTONE).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                directory.rmdir()
+
+    @contextlib.contextmanager
+    def reading(self, step_id: StepId, node: str) -> Iterator[None]:
+        """Hold back the deletion of a step while its files are read.
+
+        Raises:
+            FormatError: the step is being deleted.
+        """
+        directory = self.directory(step_id) / READERS
+        fact = directory / f"{node}-{os.getpid()}-{secrets.token_hex(4)}.json"
+        with contextlib.suppress(OSError):  # a read-only target has no deleter either
+            directory.mkdir(exist_ok=True)
+            publish(fact, records.encode(records.ReaderRecord(os.getpid(), node, now_text())), power_safe=False)
+        try:
+            # Ordering: first the fact, then the look. The deleter does it the other way round, so one sees the other.
+            if (self.directory(step_id) / TOMBSTONE).exists():
+                raise FormatError(f"{step_id} is being deleted", step=step_id.step)
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                fact.unlink(missing_ok=True)
+                directory.rmdir()
+
+    def _has_readers(self, directory: Path) -> bool:
+        try:
+            return any(time.time() - entry.stat().st_mtime < READER_GRACE_S for entry in os.scandir(directory / READERS))
+        except OSError as error:
+            return error.errno not in (errno.ENOENT, errno.ENOTDIR)
+
+    def fact(self, path: Path, kind: type[R]) -> R | None:
+        """A record by its path; None if it is absent or does not parse (then `problems` says why)."""
+        name = str(path.relative_to(self.root))
+        data = read_fact(path)
+        if data is None:
+            return None
+        try:
+            record = records.decode(data, kind, str(path))
+        except FormatError as error:
+            self.problems[name] = str(error)
+            return None
+        self.problems.pop(name, None)
+        return record

@@ -1,0 +1,97 @@
+"""What each tier shows to a restart: facts and files turned into the values that `core.decide` ranks."""
+
+from __future__ import annotations
+
+from hinan.core.decide import Image, View
+from hinan.core.errors import FormatError, HinanError
+from hinan.core.ids import StepId
+from hinan.formats.digest import damages
+from hinan.formats.records import ManifestRecord, ProvenRecord, SealedRecord, fact_sum
+from hinan.tiers.arena import Arena, SlotFiles
+from hinan.tiers.mapping import map_file, read_file, read_header
+from hinan.tiers.target import Target
+
+
+def arena_view(arena: Arena, node: str, *, verify: bool = False) -> View:
+    """The RAM of this node.
+
+    Args:
+        verify: take all digests again instead of trusting the proofs; what differs becomes a flaw.
+    """
+    if not arena.exists:
+        return View("ram", node, "empty", detail=f"{arena.root} does not exist")
+    sealed = [(files, files.sealed) for files in arena.scan() if files.sealed is not None]
+    lost = arena.lost()
+    images = tuple(_ram_image(arena, files, seal, verify=verify) for files, seal in sealed if seal.step_id not in lost)
+    return View("ram", node, "present" if images else "empty", images, detail=str(arena.root))
+
+
+def _ram_image(arena: Arena, files: SlotFiles, sealed: SealedRecord, *, verify: bool) -> Image:
+    proven = files.proven
+    flaw = None
+    if proven is None or (proven.attempt, proven.step) != sealed.step_id:
+        flaw = "sealed, but no digests were taken yet"
+    elif files.image_bytes != sealed.image_bytes:
+        flaw = f"{files.image_bytes} bytes instead of {sealed.image_bytes}"
+    elif verify:
+        flaw = flaw_of(map_file(arena.path(files.name)), sealed, proven, str(arena.path(files.name)))
+    late = proven is not None and proven.late
+    return Image(sealed.step_id, files.rank, sealed.world_size, files.name, files.image_bytes, flaw, late)
+
+
+def target_view(target: Target, node: str, *, verify: bool = False) -> View:
+    """The target. `verify` reads every image."""
+    if not target.root.is_dir():
+        return View("target", node, "absent", detail=f"{target.root} is not there")
+    images: list[Image] = []
+    for step_id, stored in target.stored().items():
+        world_size = stored.world_size
+        if stored.buried or not world_size:
+            continue
+        images += [_target_image(target, step_id, rank, world_size, verify=verify) for rank in sorted(stored.ranks)]
+    return View("target", node, "present" if images else "empty", tuple(images), detail=str(target.root))
+
+
+def _target_image(target: Target, step_id: StepId, rank: int, world_size: int, *, verify: bool) -> Image:
+    path = target.image_path(step_id, rank)
+    place = str(path.relative_to(target.root))
+    try:
+        manifest = _checked_manifest(target, step_id, rank)
+        size_bytes = path.stat().st_size
+        expected = manifest.sealed.image_bytes
+        flaw = None if size_bytes == expected else f"{place} has {size_bytes} bytes instead of {expected}"
+        if flaw is None and verify:
+            flaw = flaw_of(read_file(path), manifest.sealed, manifest.proven, place)
+        return Image(step_id, rank, world_size, place, size_bytes, flaw, manifest.proven.late)
+    except (OSError, HinanError) as error:
+        return Image(step_id, rank, world_size, place, 0, f"{place}: {error}")
+
+
+def _checked_manifest(target: Target, step_id: StepId, rank: int) -> ManifestRecord:
+    """A manifest that says what its place says, and that the commit record (if there is one) names.
+
+    Raises:
+        FormatError: it is missing, misplaced (files were swapped) or not the one that was committed.
+    """
+    manifest = target.manifest(step_id, rank)
+    if manifest is None:
+        raise FormatError(f"the manifest of rank {rank} is missing or unreadable")
+    if manifest.sealed.step_id != step_id or manifest.sealed.rank != rank:
+        raise FormatError(f"the manifest is that of {manifest.sealed.step_id}, rank {manifest.sealed.rank}")
+    commit = target.commit_record(step_id)
+    if commit is not None and fact_sum(target.manifest_bytes(step_id, rank)) != commit.manifest_sums[rank]:
+        raise FormatError(f"the manifest of rank {rank} is not the one that was committed")
+    return manifest
+
+
+def flaw_of(image: memoryview, sealed: SealedRecord, proven: ProvenRecord, name: str) -> str | None:
+    """What is wrong with an image's bytes, naming file and tensor; None if every digest is right."""
+    try:
+        raw, header = read_header(image, name)
+    except FormatError as error:
+        return str(error)
+    if len(image) != sealed.image_bytes:
+        return f"{name} has {len(image)} bytes instead of {sealed.image_bytes}"
+    if fact_sum(raw) != sealed.header_sum:
+        return f"{name}: its header has changed"
+    return next((f"{name}: {damage}" for damage in damages(header, image, proven)), None)

@@ -1,0 +1,106 @@
+"""Keeps the cadence of this rank: proposes changes on rank 0, acknowledges them, follows the verdict (rule M2).
+
+All of it through facts in the arena, at evacuations and at the steps that proposals name; never by a message or a clock.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+
+from hinan.core.cadence import (
+    Asked,
+    Cadence,
+    Measured,
+    effective_step,
+    is_worth_changing,
+    may_acknowledge,
+    verdict,
+    wanted_cadence,
+)
+from hinan.core.interval import auto_commit_s, auto_interval_s
+from hinan.formats.records import AckRecord, CadenceRecord, VerdictRecord
+from hinan.tiers.arena import Arena
+from hinan.tiers.publish import AlreadyPublished
+
+log = logging.getLogger("hinan")
+
+
+class CadenceKeeper:
+    """The cadence in force, and at most one change under way."""
+
+    def __init__(
+        self, arena: Arena, rank: int, world_size: int, attempt: int, asked: tuple[Asked, Asked], now: Cadence
+    ) -> None:
+        self._arena, self._rank, self._world_size, self._attempt = arena, rank, world_size, attempt
+        self._every, self._commit = asked
+        self.now = now
+        self._number = 0
+        self._pending: CadenceRecord | None = None
+        self.next_look = 0
+        """Step at which a pending change takes effect; 0 when there is none."""
+
+    def at_evacuation(self, step: int, measured: Measured) -> None:
+        """Called at each evacuation of this rank, after its seal."""
+        if self._pending is None:
+            if self._rank == 0:
+                self._propose(step, measured)
+            self._acknowledge(step)
+        if self._pending is not None and self._rank == 0:
+            acked = [r for r in range(self._world_size) if self._arena.fact(self._name(f"ack-{r}"), AckRecord)]
+            if verdict(self._world_size, acked):
+                self._publish_verdict(accepted=True)
+
+    def at_step(self, step: int) -> None:
+        """Called at each step from `next_look` on: the verdict binds; a missing one is a rejection, published here."""
+        proposed = self._pending
+        if proposed is None or step < proposed.from_step:
+            return
+        self._publish_verdict(accepted=False)
+        found = self._arena.fact(self._name("verdict"), VerdictRecord)
+        if found is not None and found.accepted:
+            self.now = _cadence(proposed)
+            log.info("cadence.changed from_step=%d every=%d commit_multiple=%d why=%s", proposed.from_step,
+                     proposed.every_steps, proposed.commit_multiple, proposed.reason)  # fmt: skip
+        self._pending, self.next_look = None, 0
+        self._number += 1
+
+    def _propose(self, step: int, measured: Measured) -> None:
+        every_steps, multiple = wanted_cadence(
+            self._every,
+            self._commit,
+            measured,
+            auto_interval_s=auto_interval_s(measured.stall_s),
+            auto_commit_s=auto_commit_s(measured.drain_s),
+        )
+        if is_worth_changing(self.now, every_steps, multiple):
+            parts = {"step": measured.step_s, "stall": measured.stall_s, "drain": measured.drain_s}
+            reason = ", ".join(f"{name} {value:.3g} s" for name, value in parts.items() if value is not None)
+            record = CadenceRecord(
+                self._attempt, self._number, effective_step(self.now, step), every_steps, multiple, reason
+            )
+            self._publish("json", record)
+
+    def _acknowledge(self, step: int) -> None:
+        proposed = self._arena.fact(self._name("json"), CadenceRecord)
+        while proposed is not None and not may_acknowledge(_cadence(proposed), step):
+            # Seen too late to promise anything, so it cannot have been accepted: on to the next number.
+            self._number += 1
+            proposed = self._arena.fact(self._name("json"), CadenceRecord)
+        if proposed is not None:
+            self._publish(f"ack-{self._rank}", AckRecord(self._attempt, self._number, self._rank))
+            self._pending, self.next_look = proposed, proposed.from_step
+
+    def _publish_verdict(self, *, accepted: bool) -> None:
+        self._publish("verdict", VerdictRecord(self._attempt, self._number, accepted))
+
+    def _publish(self, suffix: str, record: object) -> None:
+        with suppress(AlreadyPublished):
+            self._arena.publish(self._name(suffix), record)
+
+    def _name(self, suffix: str) -> str:
+        return f"cadence-{self._attempt:06d}-{self._number:04d}.{suffix}"
+
+
+def _cadence(record: CadenceRecord) -> Cadence:
+    return Cadence(record.from_step, record.every_steps, record.commit_multiple)

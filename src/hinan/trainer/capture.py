@@ -1,0 +1,177 @@
+"""Chooses what is kept: walks the user's state and splits it into named tensors and typed JSON.
+
+Promises:  reading changes nothing live (rules C4, D8): no optimizer step, no new optimizer entries, no resharding.
+           Names are unique; what cannot be kept is refused with its path before anything is copied.
+Relies on: the walk's order being the same on every rank that holds the same kinds of objects.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from hinan.core.errors import CaptureError
+from hinan.formats.values import Json, child, encode_value
+from hinan.trainer.codecs import codec_for
+from hinan.trainer.modules import ModuleTensors, unwrap
+from hinan.trainer.rng import rng_state
+
+INLINE_ARRAY_BYTES = 1 << 16
+"""NumPy arrays up to this size travel in the JSON; larger ones as tensors in the image."""
+
+
+@dataclass
+class Captured:
+    """What one walk found. `tensors` are live: whoever copies them must do so before the trainer goes on."""
+
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+    small: dict[str, Json] = field(default_factory=dict)
+
+
+class Capture:
+    """Walks one state again and again. Names of module tensors are looked up once and checked each time."""
+
+    def __init__(self, state: Mapping[str, Any]) -> None:
+        self.state = state
+        self._modules: dict[int, ModuleTensors] = {}
+        self._known: dict[int, str] = {}
+
+    def take(self) -> Captured:
+        """Everything that is kept, now.
+
+        Raises:
+            CaptureError: names the path in the state.
+        """
+        found = Captured()
+        self._known = parameter_names(self.state)
+        for key, value in self.state.items():
+            found.small[key] = self._encode(found, str(key), value)
+        found.small = {"state": found.small, "rng": encode_value(rng_state(), lambda path, value: None, "rng")}
+        return found
+
+    def _encode(self, found: Captured, path: str, value: object) -> Json:
+        return encode_value(value, lambda at, leaf: self._leaf(found, at, leaf), path)
+
+    def _leaf(self, found: Captured, path: str, value: object) -> Json | None:
+        if isinstance(value, torch.Tensor):
+            return self._tensor(found, path, value)
+        if isinstance(value, nn.Module):
+            return self._module(found, path, value)
+        if isinstance(value, torch.optim.Optimizer):
+            return self._optimizer(found, path, value)
+        if isinstance(value, np.ndarray) and value.nbytes > INLINE_ARRAY_BYTES and value.dtype.kind in "biufc":
+            return {"$ndarray": self._tensor(found, path, torch.from_numpy(value))["$tensor"][0]}
+        return self._torch_value(path, value) or self._object(found, path, value)
+
+    def _torch_value(self, path: str, value: object) -> Json | None:
+        if isinstance(value, torch.Generator):
+            text = base64.b64encode(value.get_state().numpy().tobytes()).decode()
+            return {"$generator": [value.device.type, text]}
+        if isinstance(value, torch.dtype):
+            return {"$dtype": str(value).removeprefix("torch.")}
+        if isinstance(value, torch.Size):
+            return {"$size": list(value)}
+        if isinstance(value, torch.device):
+            return {"$device": str(value)}
+        if isinstance(value, torch.utils.data.DataLoader) and not hasattr(value, "state_dict"):
+            raise CaptureError(
+                f"{path} is a plain DataLoader: it has no position that could be kept, and making its iterator draws from "
+                "the global generator. Use torchdata.stateful_dataloader.StatefulDataLoader, or an object of yours with "
+                "state_dict() and load_state_dict() that makes its iterator in load_state_dict().",
+                path=path,
+            )
+        return None
+
+    def _object(self, found: Captured, path: str, value: object) -> Json | None:
+        codec = codec_for(value)
+        if codec is not None:
+            return {"$codec": [codec.name, self._encode(found, path, codec.encode(value))]}
+        if hasattr(value, "state_dict") and hasattr(value, "load_state_dict"):
+            return {"$stateful": self._encode(found, path, value.state_dict())}
+        return None
+
+    def _tensor(self, found: Captured, path: str, tensor: torch.Tensor) -> Json:
+        refuse_unsupported(path, tensor)
+        if path in found.tensors:
+            raise CaptureError(f"two tensors of the state have the name {path}; rename one of the keys", path=path)
+        found.tensors[path] = tensor.detach()
+        return {"$tensor": [path, tensor.device.type]}
+
+    def _module(self, found: Captured, path: str, module: nn.Module) -> Json:
+        bare = unwrap(module)
+        names = self._modules.get(id(bare))
+        if names is None or not names.still_holds():
+            names = self._modules[id(bare)] = ModuleTensors(bare)
+        tensors, extras = names.read()
+        for name, tensor in tensors.items():
+            self._tensor(found, f"{path}.{name}", tensor)
+        kept = {name: self._encode(found, f"{path}.{name}", value) for name, value in extras.items()}
+        return {"$module": {"tensors": list(tensors), "extras": kept}}
+
+    def _optimizer(self, found: Captured, path: str, optimizer: torch.optim.Optimizer) -> Json:
+        names = optimizer_names(optimizer, self._known)
+        state, other = [], []
+        # Read by items: indexing `optimizer.state` would create entries (it is a defaultdict).
+        for key, entry in optimizer.state.items():
+            if isinstance(key, torch.Tensor) and id(key) in names:
+                name = names[id(key)]
+                state.append([name, self._encode(found, f"{path}.{name}", entry)])
+            else:
+                other.append([encode_value(key, lambda at, leaf: None, path), self._encode(found, child(path, key), entry)])
+        groups = [
+            {
+                "params": [names[id(p)] for p in group["params"]],
+                "options": self._encode(
+                    found, f"{path}.groups.[{i}]", {k: v for k, v in group.items() if k not in ("params", "param_names")}
+                ),
+            }
+            for i, group in enumerate(optimizer.param_groups)
+        ]
+        return {"$optimizer": {"state": state, "other": other, "groups": groups}}
+
+
+def parameter_names(state: Mapping[str, Any]) -> dict[int, str]:
+    """Names of the parameters of all modules at the top of the state, by identity; a tied one has its first name."""
+    names: dict[int, str] = {}
+    for key, value in state.items():
+        if isinstance(value, nn.Module):
+            for name, parameter in unwrap(value).named_parameters():
+                names.setdefault(id(parameter), f"{key}.{name}")
+    return names
+
+
+def optimizer_names(optimizer: torch.optim.Optimizer, known: Mapping[int, str]) -> dict[int, str]:
+    """A name for each parameter of an optimizer: that of its module, else its place in the groups."""
+    names: dict[int, str] = {}
+    for i, group in enumerate(optimizer.param_groups):
+        for j, parameter in enumerate(group["params"]):
+            names.setdefault(id(parameter), known.get(id(parameter), f"group{i}.{j}"))
+    return names
+
+
+def refuse_unsupported(path: str, tensor: torch.Tensor) -> None:
+    """Raise for tensors that have no bytes of their own here.
+
+    Raises:
+        CaptureError: names path, kind and the way out.
+    """
+    kind = type(tensor).__name__
+    if kind in ("DTensor", "ShardedTensor", "FlatParameter"):
+        raise CaptureError(
+            f"{path} is sharded ({kind}); sharded state is not supported yet. Use replicated (DDP) or one-process state.",
+            path=path,
+        )
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
+        raise CaptureError(
+            f"{path} is a {tensor.layout} tensor{' (quantised)' if tensor.is_quantized else ''}; only dense strided "
+            "tensors can be kept. Keep its parts (indices, values) instead.",
+            path=path,
+        )
+    if tensor.device.type == "meta":
+        raise CaptureError(f"{path} is on the meta device and has no values; materialise it first", path=path)

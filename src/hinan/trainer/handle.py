@@ -1,0 +1,75 @@
+"""What `evac.evacuate()` returns: one evacuation, and the moments it passes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from hinan.core.errors import AgentError, ConfigError, HinanError, SavingError
+from hinan.core.ids import StepId
+
+MOMENTS = ("held", "committed")
+Watch = Callable[[StepId, str, float], None]
+
+
+class Handle:
+    """One evacuation.
+
+    Attributes:
+        step: finished steps that the evacuated state stands for.
+        attempt: number of this incarnation of the run.
+        stall_s: training time the copy cost, in seconds.
+        image_bytes: length of the image.
+        lost: why it was given up before it was held; None if it was not.
+
+    *held*: this rank's copy is whole and the trainer may overwrite its state. *committed*: one record on the target names
+    every rank's image, and all survive power loss there.
+    """
+
+    def __init__(self, step_id: StepId, watch: Watch) -> None:
+        self.step, self.attempt = step_id.step, step_id.attempt
+        self.stall_s = 0.0
+        self.image_bytes = 0
+        self.lost: str | None = None
+        self._step_id, self._watch = step_id, watch
+        self._held = threading.Event()
+
+    def __repr__(self) -> str:
+        state = f"lost: {self.lost}" if self.lost else "held" if self.held else "copying"
+        return f"<Handle step {self.step} attempt {self.attempt} {state}>"
+
+    @property
+    def held(self) -> bool:
+        """Whether this rank's copy is whole."""
+        return self._held.is_set()
+
+    def mark_held(self) -> None:
+        """Called once, by the evacuator, after the seal stands."""
+        self._held.set()
+
+    def wait(self, moment: str = "committed", timeout_s: float | None = None) -> None:
+        """Wait for a moment of this evacuation.
+
+        Args:
+            moment: "held" (on all ranks) or "committed" (on the target).
+            timeout_s: give up after this long; None waits until it happens or has failed.
+        Raises:
+            SavingError: it was lost, or could not be committed; the reason is the message.
+            AgentError: not in time.
+            ConfigError: there is no such moment (*mirrored* needs a second host, which is not supported yet).
+        """
+        if moment not in MOMENTS:
+            raise ConfigError(f"wait({moment!r}): the moments of an evacuation are {' and '.join(MOMENTS)}")
+        if self.lost is not None:
+            raise SavingError(f"step {self.step} was not evacuated: {self.lost}")
+        self._watch(self._step_id, moment, float("inf") if timeout_s is None else timeout_s)
+
+    def failed(self, moment: str = "committed") -> HinanError | None:
+        """Why a moment will not come; None if it has come or still may. Does not wait."""
+        try:
+            self.wait(moment, timeout_s=0.05)
+        except AgentError:
+            return None
+        except SavingError as error:
+            return error
+        return None

@@ -1,0 +1,334 @@
+"""Puts a saved state into live objects: first everything is compared, then everything is written (rules D7, D8, G2).
+
+`match` walks saved JSON and live objects together. It changes nothing; it raises at the first difference that cannot be
+bridged, and otherwise returns the list of writes. So a state that does not fit leaves the live one as it was.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import warnings
+from collections.abc import Callable, Mapping, MutableMapping, MutableSequence
+from enum import Enum
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import nn
+
+from hinan.core.errors import FormatError, StructureError
+from hinan.formats.image import Header
+from hinan.formats.values import Json, child, decode_value
+from hinan.trainer.capture import optimizer_names, parameter_names
+from hinan.trainer.codecs import codec_named
+from hinan.trainer.device import copy_bits
+from hinan.trainer.layout import SAFETENSORS_WORD
+from hinan.trainer.modules import ModuleTensors, unwrap
+
+log = logging.getLogger("hinan")
+
+Write = Callable[[], object]
+_TORCH_DTYPE = {word: dtype for dtype, word in SAFETENSORS_WORD.items()}
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """Anything that gives its state as values and takes it back: schedulers, scalers, loaders, objects of the user's."""
+
+    def state_dict(self) -> Any:
+        """The state."""
+
+    def load_state_dict(self, state_dict: Any) -> Any:
+        """Take a state."""
+
+
+class SavedTensors:
+    """Tensors of an image by name, as views over its bytes. They must be copied, never handed out."""
+
+    def __init__(self, image: memoryview, header: Header) -> None:
+        self._image, self._header = image, header
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._header.views or name in self._header.by_name
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        view = self._header.views.get(name)
+        if view is None:
+            if name not in self._header.by_name:
+                raise FormatError(f"the image has no tensor {name!r}, although its values refer to it", tensor=name)
+            entry = self._header.by_name[name]
+            return self._flat(entry.offset, entry.size_bytes, _TORCH_DTYPE[entry.dtype]).reshape(entry.shape)
+        entry = self._header.by_name[view.entry]
+        dtype = getattr(torch, view.dtype)
+        whole = self._flat(entry.offset, entry.size_bytes, torch.uint8)
+        storage_offset, odd = divmod(view.offset_bytes, dtype.itemsize)
+        if odd:
+            whole, storage_offset = whole[view.offset_bytes :].clone(), 0
+        tensor = torch.empty(0, dtype=dtype)
+        return tensor.set_(whole.untyped_storage(), storage_offset + _offset(whole, dtype), view.shape, view.stride)
+
+    def _flat(self, offset: int, size_bytes: int, dtype: torch.dtype) -> torch.Tensor:
+        if size_bytes == 0:
+            return torch.empty(0, dtype=dtype)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # "not writable": nobody writes into it
+            return torch.frombuffer(self._image, dtype=dtype, count=size_bytes // dtype.itemsize, offset=offset)
+
+
+def _offset(flat: torch.Tensor, dtype: torch.dtype) -> int:
+    return flat.storage_offset() * flat.element_size() // dtype.itemsize
+
+
+class Matcher:
+    """Compares one saved state with one live state."""
+
+    def __init__(self, tensors: SavedTensors, state: Mapping[str, Any]) -> None:
+        self._tensors = tensors
+        self._known = parameter_names(state)
+        self._written: dict[tuple[Any, ...], str] = {}
+        self._writes: list[Write] = []
+
+    def match(self, saved: Mapping[str, Json], state: MutableMapping[str, Any]) -> list[Write]:
+        """The writes that make the live state equal to the saved one; nothing is written yet.
+
+        Raises:
+            StructureError: names the path, and both sides.
+        """
+        if missing := sorted(set(saved) - set(state)):
+            raise StructureError(f"the saved state has {missing}, the live one does not; add them to the state, or leave "
+                                 "them out on purpose with a new target")  # fmt: skip
+        if extra := sorted(set(state) - set(saved)):
+            raise StructureError(f"the live state has {extra}, the saved one does not; it was saved without them")
+        for key, json in saved.items():
+            self._into(state, key, json, str(key))
+        return self._writes
+
+    # -- one place -----------------------------------------------------------------------------------------------
+
+    def _into(self, parent: MutableMapping[Any, Any] | MutableSequence[Any], key: Any, json: Json, path: str) -> None:
+        """Match what `parent[key]` holds; values that cannot be changed in place are replaced in the parent."""
+        live = parent[key]
+        if isinstance(json, dict) and self._object(live, json, path):
+            return
+        pairs = self._pairs(json)
+        if pairs is not None and isinstance(live, MutableMapping):
+            self._mapping(live, pairs, path)
+        elif isinstance(json, list) and isinstance(live, MutableSequence):
+            self._sequence(live, json, path)
+        else:
+            value = self._tuple(live, json, path) if isinstance(live, tuple) else self.value(json, live)
+            self._writes.append(lambda: parent.__setitem__(key, value))
+
+    def _pairs(self, json: Json) -> dict[Any, Json] | None:
+        """A mapping's items, whichever of its forms it was stored in; None for everything else."""
+        if not isinstance(json, dict):
+            return None
+        tag = next(iter(json), "")
+        if len(json) != 1 or not tag.startswith("$"):
+            return json
+        return {self.value(k, None): item for k, item in json[tag]} if tag in ("$dict", "$ordered") else None
+
+    def _tuple(self, live: tuple[Any, ...], json: Json, path: str) -> object:
+        """A tuple cannot be changed: members that take their state in place stay, the others are new."""
+        items = json.get("$tuple") if isinstance(json, dict) else None
+        if items is None or len(items) != len(live):
+            return self.value(json, live)
+        members = zip(live, items, range(len(live)), strict=True)
+        return tuple(
+            member if isinstance(item, dict) and self._object(member, item, child(path, i)) else self.value(item, member)
+            for member, item, i in members
+        )
+
+    def _object(self, live: object, json: Mapping[str, Json], path: str) -> bool:
+        """Match live objects that take their state in place; False for everything else."""
+        if "$module" in json and isinstance(live, nn.Module):
+            self._module(live, json["$module"], path)
+        elif "$optimizer" in json and isinstance(live, torch.optim.Optimizer):
+            self._optimizer(live, json["$optimizer"], path)
+        elif "$tensor" in json and isinstance(live, torch.Tensor):
+            self._tensor(live, json["$tensor"][0], path)
+        elif "$generator" in json and isinstance(live, torch.Generator):
+            state = torch.frombuffer(bytearray(base64.b64decode(json["$generator"][1])), dtype=torch.uint8)
+            self._writes.append(lambda: live.set_state(state))
+        elif "$stateful" in json and isinstance(live, Stateful):
+            value = self.value(json["$stateful"], None)
+            self._writes.append(lambda: live.load_state_dict(value))
+        elif any(tag in json for tag in ("$module", "$optimizer", "$stateful")):
+            raise StructureError(
+                f"{path} was saved from a {next(iter(json))[1:]}, and is a {type(live).__qualname__} now", path=path
+            )
+        else:
+            return False
+        return True
+
+    def _mapping(self, live: MutableMapping[Any, Any], json: Mapping[Any, Json], path: str) -> None:
+        for key, item in json.items():
+            if key in live:
+                self._into(live, key, item, child(path, key))
+            else:
+                value = self.value(item, None)
+                self._writes.append(lambda key=key, value=value: live.__setitem__(key, value))  # type: ignore[misc]
+        for key in [k for k in live if k not in json]:
+            log.warning("restore.default %s was not saved; its value stays", child(path, key))
+
+    def _sequence(self, live: MutableSequence[Any], json: list[Json], path: str) -> None:
+        for i, item in enumerate(json[: len(live)]):
+            self._into(live, i, item, child(path, i))
+        rest = [self.value(item, None) for item in json[len(live) :]]
+        length = len(json)
+
+        def resize() -> None:
+            del live[length:]
+            live.extend(rest)
+
+        if length != len(live):
+            self._writes.append(resize)
+
+    # -- tensors, modules, optimizers ----------------------------------------------------------------------------
+
+    def _tensor(self, live: torch.Tensor, name: str, path: str) -> None:
+        saved = self._tensors[name]
+        if saved.dtype != live.dtype or saved.shape != live.shape:
+            raise StructureError(
+                f"{path} was saved as {saved.dtype} {tuple(saved.shape)} and is {live.dtype} {tuple(live.shape)} now; "
+                "nothing is cast or reshaped silently",
+                path=path,
+            )
+        target = live.detach()
+        place = (str(target.device), target.data_ptr(), target.dtype, target.shape, target.stride())
+        if target.numel() and place in self._written:
+            self._same_twice(self._written[place], name, path)
+            return
+        self._written[place] = name
+        self._writes.append(lambda: write_tensor(target, saved))
+
+    def _same_twice(self, first: str, second: str, path: str) -> None:
+        """Two names for one live place (a tie): the saved values must agree."""
+        a, b = self._tensors[first].contiguous(), self._tensors[second].contiguous()
+        if first != second and not torch.equal(a.reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8)):
+            raise StructureError(
+                f"{path} shares its storage with {first} now, but they were saved with different values", path=path
+            )
+
+    def _module(self, live: nn.Module, json: Mapping[str, Json], path: str) -> None:
+        bare = unwrap(live)
+        names = ModuleTensors(bare)
+        tensors, extras = names.read()
+        saved = json["tensors"]
+        if difference := set(saved) ^ set(tensors):
+            name = min(difference)
+            where = "saved but not in the live module" if name in set(saved) else "in the live module but was not saved"
+            raise StructureError(f"{path}.{name} is {where} ({len(difference)} such names)", path=f"{path}.{name}")
+        if not names.is_plain:
+            copies = {n: self._tensors[f"{path}.{n}"] for n in saved}
+            self._writes.append(lambda: bare.load_state_dict(copies))
+            return
+        for name in saved:
+            self._tensor(tensors[name], f"{path}.{name}", f"{path}.{name}")
+        for name, item in json["extras"].items():
+            owner = bare.get_submodule(name.rpartition(".")[0])
+            value = self.value(item, extras.get(name))
+            self._writes.append(lambda owner=owner, value=value: owner.set_extra_state(value))  # type: ignore[misc]
+
+    def _optimizer(self, live: torch.optim.Optimizer, json: Mapping[str, Json], path: str) -> None:
+        names = optimizer_names(live, self._known)
+        groups = [[names[id(p)] for p in group["params"]] for group in live.param_groups]
+        saved_groups = [group["params"] for group in json["groups"]]
+        if groups != saved_groups:
+            raise StructureError(_group_difference(path, saved_groups, groups), path=path)
+        parameters = {names[id(p)]: p for group in live.param_groups for p in group["params"]}
+        state: list[tuple[object, object]] = []
+        for name, entry in json["state"]:
+            state.append((parameters[name], self.value(entry, None, parameters[name])))
+        state += [(self.value(key, None), self.value(entry, None)) for key, entry in json["other"]]
+
+        def write() -> None:
+            # Filled, never through load_state_dict: that would cast moments to the parameter's dtype and alias its input.
+            live.state.clear()
+            for key, entry in state:
+                live.state[key] = entry  # type: ignore[index]
+
+        self._writes.append(write)
+        for group, saved in zip(live.param_groups, json["groups"], strict=True):
+            self._options(group, saved["options"], path)
+
+    def _options(self, group: dict[str, Any], options: Mapping[str, Json], path: str) -> None:
+        for key, item in options.items():
+            if key in group:
+                self._into(group, key, item, f"{path}.{key}")
+            else:
+                value = self.value(item, None)
+                self._writes.append(lambda key=key, value=value: group.__setitem__(key, value))  # type: ignore[misc]
+        for key in set(group) - set(options) - {"params", "param_names"}:
+            log.warning("restore.default %s.%s was not saved; its value stays %r", path, key, group[key])
+
+    # -- new values ----------------------------------------------------------------------------------------------
+
+    def value(self, json: Json, live: object, near: torch.Tensor | None = None) -> object:
+        """A new value from its JSON. `near`: tensors that were on a device go to this tensor's device."""
+
+        def restore(tag: str, payload: Json) -> object:
+            match tag:
+                case "$tensor":
+                    return self._new_tensor(payload[0], payload[1], near)
+                case "$ndarray":
+                    return self._tensors[payload].numpy().copy()
+                case "$generator":
+                    generator = torch.Generator(payload[0])
+                    generator.set_state(torch.frombuffer(bytearray(base64.b64decode(payload[1])), dtype=torch.uint8))
+                    return generator
+                case "$dtype":
+                    return getattr(torch, payload)
+                case "$size":
+                    return torch.Size(payload)
+                case "$device":
+                    return torch.device(payload)
+                case "$stateful":
+                    return self.value(payload, None, near)
+                case "$codec":
+                    return codec_named(payload[0]).decode(self.value(payload[1], None, near))
+                case "$enum":
+                    return _enum(payload, live)
+            raise FormatError(f"the state holds a value tagged {tag}, which this hinan does not know", tag=tag)
+
+        return decode_value(json, restore)
+
+    def _new_tensor(self, name: str, device_type: str, near: torch.Tensor | None) -> torch.Tensor:
+        saved = self._tensors[name].clone()
+        if device_type == "cpu":
+            return saved
+        return saved.to(near.device if near is not None else device_type)
+
+
+def _enum(payload: list[str], live: object) -> object:
+    """An enum member is found through the live value: no class is imported because a file says so."""
+    if isinstance(live, Enum) and type(live).__qualname__ == payload[0]:
+        return type(live)[payload[1]]
+    raise StructureError(f"an enum {payload[0]}.{payload[1]} was saved; the live state must hold a {payload[0]} there")
+
+
+def _group_difference(path: str, saved: list[list[str]], live: list[list[str]]) -> str:
+    if len(saved) != len(live):
+        return f"{path} was saved with {len(saved)} parameter groups and has {len(live)} now"
+    for i, (a, b) in enumerate(zip(saved, live, strict=True)):
+        if difference := set(a) ^ set(b):
+            return f"{path}: group {i} differs in {min(difference)} ({len(difference)} such parameters)"
+    return f"{path}: the parameters of a group come in another order than they were saved in"
+
+
+def write_tensor(live: torch.Tensor, saved: torch.Tensor) -> None:
+    """Overwrite a live tensor with saved bits, in place."""
+    with torch.no_grad():
+        if live.device.type == "cpu":
+            copy_bits(live, saved)
+        else:
+            live.copy_(saved)
+
+
+def load_arrays(json: Json) -> Any:
+    """Decode values that hold arrays but no tensors (the generators' states)."""
+
+    def refuse(tag: str, payload: Json) -> object:
+        raise FormatError(f"generator states hold a value tagged {tag}", tag=tag)
+
+    return decode_value(json, refuse)

@@ -1,0 +1,181 @@
+"""From live tensors to an image: which bytes are copied once, and how each tensor is found in them again (rule D7).
+
+The unit is the storage interval. A tensor alone on its bytes becomes an entry in logical (C) order, so that any reader of
+safetensors shows the right values whatever its strides. Tensors that share bytes (ties, views) share one entry: the one
+that covers them all, or, where none does, the raw interval; the others are views into it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from hinan.formats.image import ITEM_BYTES, Entry, Header, TensorView, lay_out
+from hinan.formats.records import fact_sum
+
+SAFETENSORS_WORD: dict[torch.dtype, str] = {
+    torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
+    torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8",
+    torch.uint64: "U64", torch.uint32: "U32", torch.uint16: "U16", torch.uint8: "U8", torch.bool: "BOOL",
+    torch.complex64: "C64", torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2",
+}  # fmt: skip
+"""Dtypes that safetensors can say. Others are stored as U8, and a view tells the true dtype and shape."""
+
+
+def dtype_word(dtype: torch.dtype) -> str:
+    """torch's own word for a dtype, e.g. "bfloat16"."""
+    return str(dtype).removeprefix("torch.")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One entry's source. `raw_bytes` is None where the tensor itself is copied in logical order, else the length of the
+    storage interval that starts at `tensor`'s first byte."""
+
+    entry: str
+    tensor: torch.Tensor
+    raw_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one structure becomes an image: header bytes, places, and the live source of each entry."""
+
+    raw_header: bytes
+    header: Header
+    header_sum: str
+    parts: tuple[Part, ...]
+
+    @property
+    def image_bytes(self) -> int:
+        return self.header.image_bytes
+
+
+class Planner:
+    """Makes plans, and keeps the last one while structure and addresses stay as they were."""
+
+    def __init__(self) -> None:
+        self._key: list[object] = []
+        self._plan: Plan | None = None
+
+    def plan(self, tensors: Mapping[str, torch.Tensor]) -> Plan:
+        """The plan for these live tensors. Addresses, offsets and strides are read anew at each call."""
+        key: list[object] = [
+            (n, t.data_ptr(), t.dtype, t.shape, t.stride(), t.is_conj() or t.is_neg()) for n, t in tensors.items()
+        ]
+        if self._plan is None or key != self._key:
+            self._plan = make_plan(tensors)
+            self._key = key
+        return self._plan
+
+
+def make_plan(tensors: Mapping[str, torch.Tensor]) -> Plan:
+    """Group tensors by the bytes they share, and lay the entries out."""
+    entries: list[Entry] = []
+    views: dict[str, TensorView] = {}
+    parts: list[Part] = []
+    for group in _groups(tensors):
+        part, entry, of_group = _entry(group)
+        entries.append(entry)
+        parts.append(part)
+        views |= of_group
+    raw, header = lay_out(entries, views)
+    order = {entry.name: i for i, entry in enumerate(header.entries)}
+    parts.sort(key=lambda part: order[part.entry])
+    return Plan(raw, header, fact_sum(raw), tuple(parts))
+
+
+def extent_bytes(tensor: torch.Tensor) -> int:
+    """Bytes from a tensor's first element to the end of its last, in its storage."""
+    if tensor.numel() == 0:
+        return 0
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return (last + 1) * tensor.element_size()
+
+
+Named = tuple[str, torch.Tensor]
+
+
+def _groups(tensors: Mapping[str, torch.Tensor]) -> list[list[Named]]:
+    """Tensors whose byte ranges overlap, directly or through others, in state order of their first members."""
+    alone: list[list[Named]] = []
+    spans: list[tuple[str, int, int, int, Named]] = []
+    for index, (name, tensor) in enumerate(tensors.items()):
+        if tensor.numel() == 0 or tensor.is_conj() or tensor.is_neg():
+            # Lazily conjugated or negated views have values that no byte range holds; they are copied by value.
+            alone.append([(name, tensor)])
+        else:
+            start = tensor.data_ptr()
+            spans.append((str(tensor.device), start, start + extent_bytes(tensor), index, (name, tensor)))
+    spans.sort(key=lambda span: span[:4])
+    groups: list[list[tuple[int, Named]]] = []
+    device, end = "", 0
+    for where, start, stop, index, named in spans:
+        if where != device or start >= end:
+            groups.append([])
+            device, end = where, stop
+        groups[-1].append((index, named))
+        end = max(end, stop)
+    ordered = sorted((sorted(group, key=lambda item: item[0]) for group in groups), key=lambda group: group[0][0])
+    return [[named for _, named in group] for group in ordered] + alone
+
+
+def _entry(group: Sequence[Named]) -> tuple[Part, Entry, dict[str, TensorView]]:
+    """The entry that holds a group's bytes, its source, and the views of the members it does not show by itself."""
+    name, first = group[0]
+    if all(_same_view(first, tensor) for _, tensor in group):
+        entry = _logical_entry(name, first)
+        members = [n for n, _ in group[1:]]
+        stride = _contiguous_stride(first.shape)
+        views = {n: TensorView(name, dtype_word(first.dtype), tuple(first.shape), stride, 0) for n in members}
+        if entry.dtype != SAFETENSORS_WORD.get(first.dtype):
+            views[name] = TensorView(name, dtype_word(first.dtype), tuple(first.shape), stride, 0)
+        return Part(name, first), entry, views
+    return _shared_entry(group)
+
+
+def _shared_entry(group: Sequence[Named]) -> tuple[Part, Entry, dict[str, TensorView]]:
+    low = min(group, key=lambda item: item[1].data_ptr())[1]
+    start = low.data_ptr()
+    total_bytes = max(t.data_ptr() + extent_bytes(t) for _, t in group) - start
+    cover = next(
+        (
+            (n, t)
+            for n, t in group
+            if t.is_contiguous() and t.numel() * t.element_size() == total_bytes and t.dtype in SAFETENSORS_WORD
+        ),
+        None,
+    )
+    if cover is not None:
+        name, base = cover
+        part, entry = Part(name, base), _logical_entry(name, base)
+    else:
+        name = group[0][0]
+        part, entry = Part(name, low, total_bytes), Entry(name, "U8", (total_bytes,))
+    views = {
+        n: TensorView(name, dtype_word(t.dtype), tuple(t.shape), tuple(t.stride()), t.data_ptr() - start)
+        for n, t in group
+        if cover is None or n != name
+    }
+    return part, entry, views
+
+
+def _logical_entry(name: str, tensor: torch.Tensor) -> Entry:
+    word = SAFETENSORS_WORD.get(tensor.dtype)
+    if word is None or ITEM_BYTES[word] != tensor.element_size():
+        return Entry(name, "U8", (tensor.numel() * tensor.element_size(),))
+    return Entry(name, word, tuple(tensor.shape))
+
+
+def _same_view(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.data_ptr() == b.data_ptr() and a.dtype == b.dtype and a.shape == b.shape and a.stride() == b.stride()
+
+
+def _contiguous_stride(shape: Sequence[int]) -> tuple[int, ...]:
+    stride, step = [], 1
+    for size in reversed(shape):
+        stride.append(step)
+        step *= max(1, size)
+    return tuple(reversed(stride))

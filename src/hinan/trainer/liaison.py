@@ -1,0 +1,196 @@
+"""The trainer's side of the agent: a thread that keeps one lease in hand, so that no evacuation waits for a message.
+
+Owns:      the connection, the lease for the next evacuation, and what the agent has reported.
+Promises:  the training thread never blocks on the agent except in `take`, up to the time it states. A dead agent is
+           started again here, off the critical path (rule B7); a frozen one costs `take` its time-out once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from hinan.core.errors import AgentError, BudgetError, Fenced, HinanError, SavingError
+from hinan.formats import messages as m
+from hinan.host.rpc import AgentClient
+from hinan.host.spawn import connect
+
+log = logging.getLogger("hinan")
+
+LEASE_WAIT_S = 3600.0
+AGENT_START_S = 20.0
+RETRY_S = 0.5
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the agent of this run and node is, and how to start it."""
+
+    target: Path
+    arena: Path
+    node: str
+
+    def connect(self, timeout_s: float = AGENT_START_S) -> AgentClient:
+        """A new connection; the agent is started if none runs."""
+        return connect(self.arena, timeout_s, (self.target, self.arena, self.node))
+
+
+class Liaison:
+    """One thread, one connection, one lease ahead."""
+
+    def __init__(self, place: Place, hello: Callable[[list[str]], m.Hello], timeout_s: float) -> None:
+        self._place, self._hello, self._timeout_s = place, hello, timeout_s
+        self._changed = threading.Condition()
+        self._wanted_bytes: int | None = None
+        self._lease: m.Granted | None = None
+        self._failure: HinanError | None = None
+        self._patience_s = timeout_s
+        self._stopping = False
+        self._client: AgentClient | None = None
+        self._connections = 0
+        self.news: list[str] = []
+        self.failed_in_a_row = 0
+        self.drain_s: float | None = None
+        self.attention = False
+        """Something has happened that the next `evac.step()` must look at. A plain flag: reading it costs nothing."""
+        self._thread = threading.Thread(target=self._live, name="hinan-liaison", daemon=True)
+        self._thread.start()
+        _close_in_children(self)
+
+    @property
+    def agent_restarts(self) -> int:
+        """How often the agent had to be started or found again."""
+        return max(0, self._connections - 1)
+
+    def want(self, image_bytes: int) -> None:
+        """Ask, in the background, for a slot of this size."""
+        with self._changed:
+            if self._lease is not None and self._lease.image_bytes != image_bytes:
+                self._lease = None
+            self._wanted_bytes = image_bytes
+            self._changed.notify_all()
+
+    def take(self, image_bytes: int) -> str | None:
+        """The leased slot; None if none came in time (then the next call does not wait until the agent has answered).
+
+        Raises:
+            BudgetError, Fenced, SavingError: the agent refused.
+        """
+        self.want(image_bytes)
+        with self._changed:
+            self._changed.wait_for(lambda: self._lease is not None or self._failure is not None, self._patience_s)
+            self._raise_failure()
+            if self._lease is None:
+                self._patience_s = 0.0
+                return None
+            slot, self._lease, self._wanted_bytes = self._lease.slot, None, None
+            return slot
+
+    def check(self) -> None:
+        """Raise what the agent has refused since the last call."""
+        with self._changed:
+            self._raise_failure()
+
+    def take_news(self) -> list[str]:
+        """Failures in the background since the last call."""
+        with self._changed:
+            news, self.news = self.news, []
+            self.attention = self._failure is not None
+            return news
+
+    def close(self) -> None:
+        """End the thread and the connection. Leases end with the process, not with the connection."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        self._drop()
+        self._thread.join(self._timeout_s)
+
+    # -- the thread ----------------------------------------------------------------------------------------------
+
+    def _live(self) -> None:
+        while not self._stopping:
+            try:
+                client = self._connected()
+                self._serve(client)
+            except AgentError as error:
+                log.warning("agent.lost %s", error)
+                self._drop()
+                with self._changed:
+                    self._changed.wait_for(lambda: self._stopping, RETRY_S)
+
+    def _connected(self) -> AgentClient:
+        if self._client is None:
+            client = self._place.connect()
+            with self._changed:
+                held = [] if self._lease is None else [self._lease.slot]
+            self._hear(client, client.ask(self._hello(held), AGENT_START_S))
+            self._connections += 1
+            self._client = client
+        return self._client
+
+    def _serve(self, client: AgentClient) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopping or self._needs_lease)
+            if self._stopping:
+                return
+            wanted = self._wanted_bytes
+        assert wanted is not None
+        answer = client.ask(m.Lease(wanted), LEASE_WAIT_S)
+        self._hear(client, answer)
+        with self._changed:
+            self._patience_s = self._timeout_s
+            if isinstance(answer, m.Granted) and answer.image_bytes == self._wanted_bytes:
+                self._lease = answer
+            self._changed.notify_all()
+
+    @property
+    def _needs_lease(self) -> bool:
+        return self._wanted_bytes is not None and self._lease is None and self._failure is None
+
+    def _hear(self, client: AgentClient, answer: m.Answer) -> None:
+        with self._changed:
+            if isinstance(answer, m.Refused):
+                self._failure = refusal(answer)
+            if client.last is not None:
+                self.failed_in_a_row = client.last.failed_in_a_row
+                self.drain_s = client.last.drain_s
+            self.news += client.news
+            client.news = []
+            self.attention = self.attention or bool(self.news) or self._failure is not None
+            self._changed.notify_all()
+
+    def _raise_failure(self) -> None:
+        failure = self._failure
+        if failure is not None:
+            if not isinstance(failure, Fenced):
+                self._failure = None  # a budget or a full tmpfs may be mended; the next evacuation asks again
+            raise failure
+
+    def _drop(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+
+def refusal(answer: m.Refused) -> HinanError:
+    """The error a refusal stands for."""
+    kinds: dict[str, type[HinanError]] = {"fenced": Fenced, "budget": BudgetError, "unknown": AgentError}
+    return kinds.get(answer.kind, SavingError)(answer.reason)
+
+
+def _close_in_children(liaison: Liaison) -> None:
+    """A forked child (a DataLoader worker) must not keep the connection open."""
+    weak = weakref.ref(liaison)
+
+    def in_child() -> None:
+        alive = weak()
+        if alive is not None and alive._client is not None:
+            alive._client.close()
+
+    os.register_at_fork(after_in_child=in_child)

@@ -1,0 +1,235 @@
+"""Brings every rank back to one proven step: decide, verify, vote, install (rules G1 to G3).
+
+Promises:  live state is touched only after every rank has verified its bytes and matched them with its live state; a
+           source that fails is remembered on the target, and all ranks try the next candidate together.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, MutableMapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from hinan.core.decide import Candidate, Decision, Image, decide
+from hinan.core.errors import DamageError, FormatError, HinanError, NothingToResume
+from hinan.core.ids import StepId
+from hinan.formats import messages as m
+from hinan.formats.records import FailureRecord, ManifestRecord, ResumeRecord
+from hinan.tiers.arena import Arena
+from hinan.tiers.mapping import map_file, read_file, read_header
+from hinan.tiers.target import Target, now_text
+from hinan.tiers.views import arena_view, flaw_of, target_view
+from hinan.trainer.install import Matcher, SavedTensors, Write, load_arrays
+from hinan.trainer.liaison import Place
+from hinan.trainer.ranks import Ranks
+from hinan.trainer.rng import set_rng_state
+
+log = logging.getLogger("hinan")
+
+VIEWS_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """What a restore did.
+
+    Attributes:
+        step: finished steps; 0 for a fresh start.
+        attempt: incarnation whose step it is; None for a fresh start.
+        source: "ram", "target" or "mixed"; "" for a fresh start.
+        reason: in a sentence.
+        bytes_from: bytes this rank read, by tier.
+        seconds: time spent, by phase: decide, read, install.
+    """
+
+    step: int
+    attempt: int | None
+    source: str
+    reason: str
+    bytes_from: dict[str, int] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+class Restore:
+    """One restore on one rank. All ranks call `run` together."""
+
+    def __init__(self, place: Place, target: Target, ranks: Ranks, attempt: int) -> None:
+        self._place, self._target, self._ranks, self._attempt = place, target, ranks, attempt
+        self._arena = Arena(place.arena)
+        self._seconds: dict[str, float] = {}
+
+    def run(self, state: MutableMapping[str, Any], *, fresh: bool) -> Resumed:
+        """Decide, verify, vote, install.
+
+        Raises:
+            NothingToResume: there are steps, and none can be used.
+            StructureError: the live state does not fit the saved one.
+            PeerError: another rank failed; it is named.
+        """
+        candidates = self._decided(fresh)
+        for sources, step_id, tier, reason in candidates:
+            with ExitStack() as held:
+                began = time.monotonic()
+                writes, failure = self._try(lambda s=sources, i=step_id, h=held: self._prepare(s, i, state, h))  # type: ignore[misc]
+                self._seconds["read"] = time.monotonic() - began
+                if not self._all_ok(failure, step_id, tier):
+                    continue
+                self._publish_resume(step_id, tier)
+                began = time.monotonic()
+                for write in writes:
+                    write()
+                self._seconds["install"] = time.monotonic() - began
+                image = sources[self._ranks.rank]
+                read = {("target" if "/" in image.place else "ram"): image.image_bytes}
+                return Resumed(step_id.step, step_id.attempt, tier, reason, read, self._seconds)
+        if candidates:
+            raise NothingToResume("every candidate failed when it was read; `hinan decide` lists the reasons")
+        self._publish_resume(None, "")
+        return Resumed(0, None, "", "fresh start, as asked" if fresh else "nothing was saved yet", {}, self._seconds)
+
+    # -- deciding ------------------------------------------------------------------------------------------------
+
+    def _decided(self, fresh: bool) -> list[tuple[dict[int, Image], StepId, str, str]]:
+        """Rank 0 looks at all tiers and decides; every rank gets the same list."""
+        began = time.monotonic()
+        answer: object = None
+        failure: Exception | None = None
+        if self._ranks.rank == 0 and not fresh:
+            ranked, failure = self._try(self._look)
+            answer = [_plain(c) for c in ranked] if failure is None else None
+        self._ranks.agree(failure, "deciding what to resume from")
+        told = self._ranks.from_first(answer or [], "telling the decision")
+        self._seconds["decide"] = time.monotonic() - began
+        assert isinstance(told, list)
+        return [_candidate(item) for item in told]
+
+    def _look(self) -> tuple[Candidate, ...]:
+        self._settle()
+        views = (arena_view(self._arena, self._place.node), target_view(self._target, self._place.node))
+        decision = decide(
+            views,
+            self._target.history(),
+            failures=self._target.failures(),
+            world_size=self._ranks.world_size,
+        )
+        for candidate in decision.candidates:
+            log.info("decide %s from %s: %s", candidate.step_id, candidate.tier, candidate.reason)
+        if not decision.ranked and (decision.candidates or self._target.history().resumes):
+            self._refuse_if_trained(decision)
+        return decision.ranked
+
+    def _settle(self) -> None:
+        """Let the agent take the digests that are still missing; without an agent the proven images must do."""
+        try:
+            client = self._place.connect()
+            client.ask(m.Settle(), VIEWS_TIMEOUT_S)
+            client.close()
+        except HinanError as error:
+            log.warning("restore.unsettled %s", error)
+
+    def _refuse_if_trained(self, decision: Decision) -> None:
+        """Raise if there is something to lose. An earlier attempt that never evacuated leaves nothing: start at 0."""
+        if not decision.candidates:
+            return
+        lines = [f"  {c.step_id} from {c.tier}: {c.reason}" for c in decision.candidates]
+        raise NothingToResume(
+            f"{self._target.root} holds {len(lines)} candidates and none can be used:\n"
+            + "\n".join(lines)
+            + "\nMend what is named, or start over on purpose with fresh=True or an empty target.",
+            candidates=len(lines),
+        )
+
+    # -- verifying -----------------------------------------------------------------------------------------------
+
+    def _try(self, work: Callable[[], Any]) -> tuple[Any, Exception | None]:
+        try:
+            return work(), None
+        except (HinanError, OSError) as error:
+            return None, error
+
+    def _all_ok(self, failure: Exception | None, step_id: StepId, tier: str) -> bool:
+        """Vote. Bytes that failed on any rank rule the candidate out on all; anything else ends the restore."""
+        bad_bytes = isinstance(failure, FormatError | OSError)
+        self._ranks.agree(None if bad_bytes else failure, "matching the saved state with the live one")
+        texts = self._ranks.all(str(failure) if failure is not None else None, "voting")
+        failed = [f"rank {rank}: {text}" for rank, text in enumerate(texts) if text is not None]
+        for text in failed:
+            log.error("restore.refused %s from %s: %s", step_id, tier, text)
+        if failed and self._ranks.rank == 0:
+            record = FailureRecord(step_id.attempt, step_id.step, tier, self._attempt, "; ".join(failed))
+            self._target.publish_failure(record)
+        return not failed
+
+    def _prepare(
+        self, sources: dict[int, Image], step_id: StepId, state: MutableMapping[str, Any], held: ExitStack
+    ) -> list[Write]:
+        """Get this rank's bytes, check every digest, compare with the live state. Writes nothing."""
+        source = sources[self._ranks.rank]
+        from_ram = "/" not in source.place
+        image, record, name = self._from_ram(source, held) if from_ram else self._from_target(source, step_id, held)
+        if record.sealed.step_id != step_id:
+            raise DamageError(f"{name} holds {record.sealed.step_id} now, not {step_id}", file=name)
+        flaw = flaw_of(image, record.sealed, record.proven, name)
+        if flaw is not None:
+            raise DamageError(flaw, file=name)
+        _, header = read_header(image, name)
+        small = _small(record)
+        matcher = Matcher(SavedTensors(image, header), state)
+        writes = matcher.match(small["state"], state)
+        rng = load_arrays(small["rng"])
+        # Ordering: the generators come last; loading anything after them may draw from them (rule D5).
+        return [*writes, lambda: set_rng_state(rng)]
+
+    def _from_ram(self, source: Image, held: ExitStack) -> tuple[memoryview, ManifestRecord, str]:
+        client = self._place.connect()
+        held.callback(client.close)
+        answer = client.ask(m.Read([source.place]), VIEWS_TIMEOUT_S)
+        if isinstance(answer, m.Refused):
+            raise FormatError(answer.reason)
+        name = str(self._arena.path(source.place))
+        files = next((f for f in self._arena.scan() if f.name == source.place), None)
+        if files is None or files.sealed is None or files.proven is None:
+            raise FormatError(f"{name} is no longer proven", file=name)
+        return map_file(self._arena.path(source.place)), ManifestRecord(files.sealed, files.proven), name
+
+    def _from_target(self, source: Image, step_id: StepId, held: ExitStack) -> tuple[memoryview, ManifestRecord, str]:
+        held.enter_context(self._target.reading(step_id, self._place.node))
+        manifest = self._target.manifest(step_id, source.rank)
+        if manifest is None:
+            raise FormatError(f"{step_id} has no readable manifest of rank {source.rank}")
+        return read_file(self._target.root / source.place), manifest, source.place
+
+    def _publish_resume(self, parent: StepId | None, source: str) -> None:
+        """Ordering: the lineage is written after the vote and before any live tensor changes (rule A3)."""
+        failure: Exception | None = None
+        if self._ranks.rank == 0:
+            record = ResumeRecord(
+                attempt=self._attempt,
+                parent_attempt=None if parent is None else parent.attempt,
+                parent_step=0 if parent is None else parent.step,
+                created=now_text(),
+                source=source,
+            )
+            _, failure = self._try(lambda: self._target.publish_attempt(record))
+        self._ranks.agree(failure, "writing down what is resumed from")
+
+
+def _small(record: ManifestRecord) -> dict[str, Any]:
+    import msgspec
+
+    decoded: dict[str, Any] = msgspec.json.decode(record.sealed.small)
+    return decoded
+
+
+def _plain(candidate: Candidate) -> dict[str, Any]:
+    images = [[rank, i.place, i.image_bytes, i.world_size] for rank, i in candidate.sources.items()]
+    return {"tier": candidate.tier, "step": list(candidate.step_id), "reason": candidate.reason, "images": images}
+
+
+def _candidate(item: dict[str, Any]) -> tuple[dict[int, Image], StepId, str, str]:
+    step_id = StepId(*item["step"])
+    images = {rank: Image(step_id, rank, world, place, size) for rank, place, size, world in item["images"]}
+    return images, step_id, item["tier"], item["reason"]

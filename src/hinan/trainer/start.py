@@ -1,0 +1,124 @@
+"""Starting an attempt: one run, one target, one number, agreed by all ranks (rules A1, A2, A6)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from pathlib import Path
+
+from hinan.core.errors import ConfigError, HinanError, TargetError
+from hinan.formats.records import ClaimRecord
+from hinan.host.process import Process, this_process
+from hinan.tiers.publish import AlreadyPublished
+from hinan.tiers.target import Target, now_text
+from hinan.trainer.ranks import Ranks, node_name
+
+log = logging.getLogger("hinan")
+
+DYING_S = 10.0
+"""A launcher kills the old ranks before it starts new ones; one that is still ending gets this long."""
+
+_LOOK_EVERY_S = 0.05
+_LAUNCHER_VARIABLES = (
+    "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "SLURM_JOB_ID", "SLURM_RESTART_COUNT",
+)  # fmt: skip
+
+
+def agree_on_run(path: Path, ranks: Ranks) -> tuple[Target, str]:
+    """The target and the run id that all ranks were started with.
+
+    Raises:
+        TargetError: the target cannot be used.
+        ConfigError: ranks were started with different targets; every value is printed.
+    """
+    target = Target(path)
+    run_id, failure = "", None
+    if ranks.rank == 0:
+        try:
+            run_id = target.open_or_create().run_id
+        except HinanError as error:
+            failure = error
+    ranks.agree(failure, "opening the target")
+    ranks.from_first(run_id, "making the run")  # the run exists now, whoever looks
+    try:
+        mine = target.run().run_id
+    except HinanError:
+        mine = ""
+    seen = ranks.all([str(path), mine, node_name(), ranks.world_size], "comparing targets")
+    runs = {str(item[1]) for item in seen if isinstance(item, list)}
+    if len(runs) > 1 or "" in runs:
+        lines = [
+            f"  rank {i}: {v[0]} ({'run ' + v[1] if v[1] else 'no run there'})"
+            for i, v in enumerate(seen)
+            if isinstance(v, list)
+        ]
+        raise ConfigError("the ranks were started with different targets:\n" + "\n".join(lines))
+    nodes = {str(item[2]) for item in seen if isinstance(item, list)}
+    if len(nodes) > 1:
+        raise ConfigError(f"ranks on several hosts ({', '.join(sorted(nodes))}) are not supported yet; use one host")
+    return target, mine
+
+
+def mint_attempt(target: Target, run_id: str, ranks: Ranks, *, take_over: bool) -> int:
+    """Claim the next attempt on rank 0 and tell every rank.
+
+    Raises:
+        TargetError: the previous attempt's trainers still run; their pid is named.
+    """
+    attempt, failure = 0, None
+    if ranks.rank == 0:
+        try:
+            if not take_over:
+                _wait_for_the_end(target)
+            attempt = _claim(target, run_id, ranks.world_size)
+        except (HinanError, OSError) as error:
+            failure = error
+    ranks.agree(failure, "claiming an attempt")
+    minted = ranks.from_first(attempt, "telling the attempt")
+    assert isinstance(minted, int)
+    return minted
+
+
+def _claim(target: Target, run_id: str, world_size: int) -> int:
+    me = this_process()
+    launcher = {name: os.environ[name] for name in _LAUNCHER_VARIABLES if name in os.environ}
+    attempt = target.history().newest_claim
+    while True:
+        attempt += 1
+        record = ClaimRecord(
+            attempt=attempt,
+            run_id=run_id,
+            node=node_name(),
+            pid=me.pid,
+            start_ticks=me.start_ticks,
+            world_size=world_size,
+            created=now_text(),
+            launcher=launcher,
+        )
+        try:
+            target.publish_attempt(record)
+        except AlreadyPublished:
+            continue
+        return attempt
+
+
+def _wait_for_the_end(target: Target) -> None:
+    """The process that made the newest claim on this node must have ended."""
+    claims = target.claims()
+    newest = claims.get(max(claims, default=0))
+    if newest is None or newest.node != node_name():
+        return
+    previous = Process(newest.pid, newest.start_ticks)
+    if previous == this_process():
+        return
+    deadline = time.monotonic() + DYING_S
+    while previous.is_alive:
+        if time.monotonic() > deadline:
+            raise TargetError(
+                f"attempt {newest.attempt} of the run at {target.root} is still running (pid {newest.pid} on "
+                f"{newest.node}): end it first, use another target, or take the run over with take_over=True",
+                pid=newest.pid,
+                attempt=newest.attempt,
+            )
+        time.sleep(_LOOK_EVERY_S)  # bounded by the deadline; a foreign process's end has no event for us
