@@ -1,0 +1,46 @@
+"""Shared fixtures: the zygote, a job on it, and the guard that nothing is left behind."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.harness.job import Job
+from tests.harness.zygote import Zygote
+
+
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[Zygote]:
+    """The process that forks trainers."""
+    forker = Zygote()
+    yield forker
+    forker.close()
+
+
+@pytest.fixture
+def make_job(zygote: Zygote, tmp_path: Path) -> Iterator[Callable[..., Job]]:
+    """Makes jobs below the test's directory; ends their processes and agents and frees their arenas afterwards."""
+    jobs: list[Job] = []
+
+    def make(name: str = "run", **settings: object) -> Job:
+        jobs.append(Job(zygote, tmp_path / name, **settings))  # type: ignore[arg-type]
+        return jobs[-1]
+
+    yield make
+    for job in jobs:
+        job.clean()
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    """No thread and no child process of this process outlives a test that made it."""
+    before = set(threading.enumerate())
+    yield
+    deadline = time.monotonic() + 5
+    while left := [t for t in threading.enumerate() if t not in before and t.is_alive() and not t.daemon]:
+        assert time.monotonic() < deadline, f"threads left behind: {left}"
+        time.sleep(0.01)  # a thread that is ending has no event we could wait on

@@ -1,0 +1,119 @@
+"""A small training loop whose every step depends on weights, moments, generators, data position and schedule.
+
+It writes one line a step (`<out>/rank-<r>.jsonl`: attempt, step, loss as hex) and, at the end, a digest of all state
+(`<out>/rank-<r>.final`). Two runs are the same run exactly if the last line of each step and the digests are equal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+import hinan
+
+
+class Model(torch.nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(width, width)
+        self.norm = torch.nn.BatchNorm1d(width)
+        self.drop = torch.nn.Dropout(0.2)
+        self.last = torch.nn.Linear(width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.drop(torch.relu(self.norm(self.first(x)))))
+
+
+def main(
+    target: str,
+    out: str,
+    steps: int = 20,
+    every: int | str = 3,
+    commit_every: int | str = 6,
+    rank: int = 0,
+    world_size: int = 1,
+    init_file: str = "",
+    width: int = 32,
+    die_at: int = 0,
+    close: bool = True,
+    pause_file: str = "",
+    options: dict[str, Any] | None = None,
+) -> None:
+    """Train. `die_at`: SIGKILL itself after that step. `pause_file`: before each step wait while this file exists."""
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s", force=True)
+    if world_size > 1:
+        os.environ |= {"WORLD_SIZE": str(world_size), "RANK": str(rank), "LOCAL_WORLD_SIZE": str(world_size)}
+        dist.init_process_group("gloo", init_method=f"file://{init_file}", rank=rank, world_size=world_size)
+    torch.manual_seed(100 + rank)
+    np.random.seed(rank)
+    model = Model(width)
+    if world_size > 1:
+        for tensor in model.state_dict().values():
+            dist.broadcast(tensor, 0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 4, gamma=0.7)
+    data = {"position": 0, "seen": []}
+    state = {"model": model, "optim": optimizer, "sched": schedule, "data": data}
+    evac = hinan.Evacuator(target, state, every=every, commit_every=commit_every, **(options or {}))
+    step = evac.restore()
+    lines = (Path(out) / f"rank-{rank}.jsonl").open("a")
+    while step < steps:
+        while pause_file and os.path.exists(pause_file):
+            os.sched_yield()
+        x = torch.randn(8, width) + float(np.random.rand()) + data["position"] * 0.01
+        loss = model(x).square().mean()
+        loss.backward()
+        if world_size > 1:
+            for p in model.parameters():
+                dist.all_reduce(p.grad)
+        optimizer.step()
+        optimizer.zero_grad()
+        schedule.step()
+        data["position"] += 8
+        data["seen"] = [*data["seen"][-3:], step]
+        step = evac.step()
+        record = {"attempt": evac.attempt, "step": step, "loss": loss.item().hex(), "resumed": evac.resumed.step,
+                  "source": evac.resumed.source}  # fmt: skip
+        lines.write(json.dumps(record) + "\n")
+        lines.flush()
+        if step == die_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+    (Path(out) / f"rank-{rank}.final").write_text(digest(state))
+    if close:
+        evac.close()
+
+
+def digest(state: dict[str, Any]) -> str:
+    """One digest over all parameters, buffers, moments, generators and plain values."""
+    found = hashlib.sha256()
+    for name, tensor in state["model"].state_dict().items():
+        found.update(name.encode() + tensor.numpy().tobytes())
+    for entry in state["optim"].state.values():
+        for name in sorted(entry):
+            found.update(name.encode() + entry[name].numpy().tobytes())
+    found.update(torch.get_rng_state().numpy().tobytes())
+    found.update(np.random.get_state()[1].tobytes())
+    found.update(json.dumps([state["sched"].state_dict()["_last_lr"], state["data"]]).encode())
+    return found.hexdigest()
+
+
+def losses(out: Path, rank: int = 0) -> dict[int, str]:
+    """The last loss written for each step."""
+    lines = [json.loads(line) for line in (out / f"rank-{rank}.jsonl").read_text().splitlines()]
+    return {line["step"]: line["loss"] for line in lines}
+
+
+def resumes(out: Path, rank: int = 0) -> list[tuple[int, int, str]]:
+    """(attempt, resumed step, source) of each attempt that made a step, in order."""
+    lines = [json.loads(line) for line in (out / f"rank-{rank}.jsonl").read_text().splitlines()]
+    return sorted({(line["attempt"], line["resumed"], line["source"]) for line in lines})
