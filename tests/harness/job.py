@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from hinan.formats.records import AgentRecord
+from hinan.host.node import node_name
 from hinan.host.process import Process, open_pidfd
 from hinan.tiers.arena import AGENT, Arena, arena_path
 from hinan.tiers.target import Target
-from hinan.trainer.ranks import node_name
 from tests.harness.zygote import Child, Zygote
 
 TMPFS = Path("/dev/shm")

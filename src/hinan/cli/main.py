@@ -10,6 +10,7 @@ import sys
 
 import typer
 
+from hinan.cli import agent, decide, ls, rm, run, show, verify
 from hinan.core.errors import ConfigError, Fenced, HinanError
 
 EXIT_FAILED, EXIT_USAGE, EXIT_FENCED = 1, 2, 93
@@ -30,6 +31,17 @@ def root() -> None:
     """Evacuate training state from GPU memory to host RAM, and bring every rank back to one proven step."""
 
 
+app.command("run", epilog=run.EPILOG, context_settings={"allow_interspersed_args": False, "allow_extra_args": True})(
+    run.run_verb
+)
+app.add_typer(agent.app, name="agent")
+app.command("ls", epilog=ls.EPILOG)(ls.ls_verb)
+app.command("show", epilog=show.EPILOG)(show.show_verb)
+app.command("verify", epilog=verify.EPILOG)(verify.verify_verb)
+app.command("decide", epilog=decide.EPILOG)(decide.decide_verb)
+app.command("rm", epilog=rm.EPILOG)(rm.rm_verb)
+
+
 def main() -> None:
     """Entry point of the command `hinan`."""
     try:
@@ -40,3 +52,7 @@ def main() -> None:
     except HinanError as error:
         sys.stderr.write(f"hinan: {error}\n")
         sys.exit(EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILED)
+
+
+if __name__ == "__main__":
+    main()

@@ -52,7 +52,13 @@ class Capture:
         self._known = parameter_names(self.state)
         for key, value in self.state.items():
             found.small[key] = self._encode(found, str(key), value)
-        found.small = {"state": found.small, "rng": encode_value(rng_state(), lambda path, value: None, "rng")}
+        left = left_out(self.state)
+        found.small = {
+            "state": found.small,
+            "rng": encode_value(rng_state(), lambda path, value: None, "rng"),
+            "left": left,
+            "device_memory_bytes": memory_in_use(found.tensors, left),
+        }
         return found
 
     def _encode(self, found: Captured, path: str, value: object) -> Json:
@@ -134,6 +140,32 @@ class Capture:
             for i, group in enumerate(optimizer.param_groups)
         ]
         return {"$optimizer": {"state": state, "other": other, "groups": groups}}
+
+
+def left_out(state: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """What modules hold and no restart needs: gradients (one sum a module) and buffers that are not persistent."""
+    left: list[tuple[str, int]] = []
+    for key, value in state.items():
+        if isinstance(value, nn.Module):
+            bare = unwrap(value)
+            grads = sum(p.grad.nbytes for p in bare.parameters() if p.grad is not None)
+            left += [(f"{key} (gradients)", grads)] if grads else []
+            left += [
+                (f"{key}.{prefix}.{name}" if prefix else f"{key}.{name}", tensor.nbytes)
+                for prefix, module in bare.named_modules()
+                for name in module._non_persistent_buffers_set
+                if (tensor := module._buffers[name]) is not None
+            ]
+    return left
+
+
+def memory_in_use(tensors: Mapping[str, torch.Tensor], left: list[tuple[str, int]]) -> int:
+    """Device memory in use, in bytes; for a state on the CPU what is kept and left out together."""
+    if torch.accelerator.is_available():
+        return int(torch.accelerator.memory_allocated())
+    return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors.values()}.values()) + sum(
+        size for _, size in left
+    )
 
 
 def parameter_names(state: Mapping[str, Any]) -> dict[int, str]:

@@ -25,6 +25,7 @@ from hinan.core.retention import Keep
 from hinan.core.units import format_bytes, format_seconds, parse_bytes
 from hinan.formats import messages as m
 from hinan.formats.records import ClosedRecord, LostRecord, SealedRecord
+from hinan.host.node import node_name
 from hinan.host.process import this_process
 from hinan.tiers.arena import LOST, SEALED, Arena, arena_path
 from hinan.tiers.mapping import map_file
@@ -37,9 +38,9 @@ from hinan.trainer.device import DevicePort, port_for
 from hinan.trainer.handle import Handle
 from hinan.trainer.layout import Plan, Planner
 from hinan.trainer.liaison import Liaison, Place, refusal
-from hinan.trainer.ranks import Ranks, node_name
+from hinan.trainer.ranks import Ranks
 from hinan.trainer.restore import Restore, Resumed
-from hinan.trainer.start import agree_on_run, mint_attempt
+from hinan.trainer.start import agree_on_run, mint_attempt, warn_of_shared_store
 
 log = logging.getLogger("hinan")
 
@@ -92,6 +93,7 @@ class Evacuator:
         self._state, self._keep, self._fresh = state, keep or Keep(), fresh
         self._timeout_s, self._tolerate = timeout_s, tolerate
         self._ram_bytes, tmpfs = _parse_ram(ram)
+        warn_of_shared_store()
         self._ranks = Ranks()
         self._target, self._run_id = agree_on_run(Path(target).absolute(), self._ranks)
         self._attempt = mint_attempt(self._target, self._run_id, self._ranks, take_over=take_over)

@@ -6,7 +6,6 @@ Used at start, at restore and at nothing else; the trainer's own groups are neve
 from __future__ import annotations
 
 import os
-import socket
 from datetime import timedelta
 
 import msgspec
@@ -82,9 +81,3 @@ class Ranks:
             raise failure
         if failed := [f"rank {rank}: {text}" for rank, text in enumerate(texts) if text is not None]:
             raise PeerError(f"{what} failed on {'; '.join(failed)}", what=what)
-
-
-def node_name() -> str:
-    """This host's name in facts and paths: HINAN_NODE if set, else the host name."""
-    name = os.environ.get("HINAN_NODE") or socket.gethostname() or "localhost"
-    return "".join(c if c.isalnum() or c in "-_." else "_" for c in name)[:48].lstrip(".") or "localhost"

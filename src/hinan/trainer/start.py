@@ -9,10 +9,11 @@ from pathlib import Path
 
 from hinan.core.errors import ConfigError, HinanError, TargetError
 from hinan.formats.records import ClaimRecord
+from hinan.host.node import node_name
 from hinan.host.process import Process, this_process
 from hinan.tiers.publish import AlreadyPublished
 from hinan.tiers.target import Target, now_text
-from hinan.trainer.ranks import Ranks, node_name
+from hinan.trainer.ranks import Ranks
 
 log = logging.getLogger("hinan")
 
@@ -23,6 +24,16 @@ _LOOK_EVERY_S = 0.05
 _LAUNCHER_VARIABLES = (
     "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "SLURM_JOB_ID", "SLURM_RESTART_COUNT",
 )  # fmt: skip
+
+
+def warn_of_shared_store() -> None:
+    """Name the torchrun setting without which restarts on one host are unreliable."""
+    restarts = os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")
+    if restarts != "0" and os.environ.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1":
+        log.warning(
+            "torchrun keeps one store over restarts, in which new ranks can meet the addresses of killed ones and hang: "
+            "set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, or start with `hinan run`, which does"
+        )
 
 
 def agree_on_run(path: Path, ranks: Ranks) -> tuple[Target, str]:

@@ -1,0 +1,81 @@
+"""`hinan rm`: delete steps of a run, its orphans, its leftovers, or its RAM."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from hinan.cli.output import Json, emit
+from hinan.cli.places import TargetPath, arena_of, open_target
+from hinan.core.errors import ConfigError
+from hinan.core.ids import StepId
+from hinan.core.lineage import lineage, resume_source
+from hinan.host.process import Process
+from hinan.tiers.arena import Arena
+from hinan.tiers.target import Target
+
+EPILOG = "Example:  hinan rm /shared/runs/gpt --orphans"
+
+
+def rm_verb(
+    target: TargetPath,
+    step: Annotated[list[int] | None, typer.Option(help="Delete this step; may be given several times.")] = None,
+    orphans: Annotated[bool, typer.Option("--orphans", help="Delete all steps that are not on the lineage.")] = False,
+    arena: Annotated[bool, typer.Option("--arena", help="Free this node's RAM copies.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also the last committed step, or RAM that is not committed.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Delete what is named, and nothing else. What a restart would need is refused without --force."""
+    if not (step or orphans or arena):
+        raise ConfigError("say what to delete: --step N, --orphans or --arena")
+    place = open_target(target)
+    chosen = _chosen(place, step or [], orphans=orphans)
+    if not force:
+        _refuse_needed(place, chosen)
+    for step_id in chosen:
+        place.bury(step_id, "hinan rm")
+        place.remove(step_id)
+    freed = _free(arena_of(place), place, force=force) if arena else None
+    removed = [{"step": s.step, "attempt": s.attempt} for s in chosen]
+    lines = [f"deleted {s}" for s in chosen] + ([f"freed {freed}"] if freed else [])
+    emit({"deleted": removed, "freed_arena": freed}, as_json=json, text=lambda: lines or ["nothing to delete"])
+
+
+def _chosen(target: Target, steps: list[int], *, orphans: bool) -> list[StepId]:
+    known, line = target.step_ids(), lineage(target.history())
+    for number in steps:
+        if not any(s.step == number for s in known):
+            raise ConfigError(f"there is no step {number} on {target.root}; it has {sorted({s.step for s in known})}")
+    return [s for s in known if s.step in steps or (orphans and s not in line)]
+
+
+def _refuse_needed(target: Target, chosen: list[StepId]) -> None:
+    stored, line = target.stored(), lineage(target.history())
+    committed = [s for s, t in stored.items() if t.committed and not t.buried and s in line]
+    if committed and set(committed) <= set(chosen):
+        raise ConfigError(f"{max(committed)} is the last committed step of this run; --force deletes it all the same")
+    source = resume_source(target.history())
+    if source in chosen and not any(s > source for s in committed):
+        raise ConfigError(f"the run resumed from {source}, and nothing newer is committed; --force deletes it all the same")
+
+
+def _free(arena: Arena, target: Target, *, force: bool) -> str | None:
+    """Wipe an arena that no trainer writes into. Its agent, if one lives, would lose what it keeps: it must be stopped."""
+    if not arena.exists:
+        return None
+    files = arena.scan()
+    writer = next((f.owner for f in files if Process(f.owner.pid, f.owner.start_ticks).is_alive), None)
+    if writer is not None:
+        raise ConfigError(f"rank {writer.rank} (pid {writer.pid}) still writes into {arena.root}; end the job first")
+    line, stored = lineage(target.history()), target.stored()
+    newest = max((f.sealed.step_id for f in files if f.sealed is not None and f.sealed.step_id in line), default=None)
+    safe = newest is None or any(t.committed and s >= newest for s, t in stored.items())
+    if not safe and not force:
+        raise ConfigError(
+            f"{arena.root} holds {newest}, which is not committed on the target; --force frees it all the same"
+        )
+    arena.wipe()
+    return str(arena.root)

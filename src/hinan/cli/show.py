@@ -1,0 +1,94 @@
+"""`hinan show`: what one evacuated step contains, what was left out, and how much of the device memory it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from hinan.cli.output import Json, emit, table
+from hinan.cli.places import TargetPath, arena_of, open_target
+from hinan.core.errors import ConfigError
+from hinan.core.units import format_bytes
+from hinan.formats.records import SealedRecord
+from hinan.tiers.mapping import map_file, read_header
+from hinan.tiers.target import Target
+
+EPILOG = "Example:  hinan show /shared/runs/gpt --step 1200 --rank 0"
+
+
+def show_verb(
+    target: TargetPath,
+    step: Annotated[int | None, typer.Option(help="The step; the newest one if not given.")] = None,
+    rank: Annotated[int, typer.Option(min=0, help="Whose image.")] = 0,
+    json: Json = False,
+) -> None:
+    """Show the contents of a rank's image: tensors kept, what was left out, bytes of each, ratio to the device memory."""
+    answer = contents(open_target(target), step, rank)
+    emit(answer, as_json=json, text=lambda: _lines(answer))
+
+
+def contents(target: Target, step: int | None, rank: int) -> dict[str, Any]:
+    """Contents of one image, from RAM if it is there, else from the target.
+
+    Raises:
+        ConfigError: no such step or rank.
+    """
+    arena = arena_of(target)
+    found: list[tuple[SealedRecord, Path, str]] = [
+        (files.sealed, arena.path(files.name), "ram")
+        for files in (arena.scan() if arena.exists else [])
+        if files.sealed is not None and files.rank == rank
+    ]
+    for step_id in target.step_ids():
+        manifest = target.manifest(step_id, rank)
+        if manifest is not None and target.image_path(step_id, rank).exists():
+            found.append((manifest.sealed, target.image_path(step_id, rank), "target"))
+    wanted = [item for item in found if step is None or item[0].step == step]
+    if not wanted:
+        known = sorted({item[0].step for item in found})
+        raise ConfigError(
+            f"there is no image of rank {rank}{'' if step is None else f' at step {step}'}; known steps: {known}"
+        )
+    sealed, path, tier = max(wanted, key=lambda item: (item[0].step_id, item[2] == "ram"))
+    _, header = read_header(map_file(path), str(path))
+    small = msgspec.json.decode(sealed.small)
+    kept = [{"name": e.name, "dtype": e.dtype, "shape": list(e.shape), "bytes": e.size_bytes} for e in header.entries]
+    views = [{"name": n, "of": v.entry, "dtype": v.dtype, "shape": list(v.shape)} for n, v in header.views.items()]
+    left = [{"name": name, "bytes": size} for name, size in small.get("left", [])]
+    in_use = small.get("device_memory_bytes") or 0
+    kept_bytes = sum(e.size_bytes for e in header.entries)
+    return {
+        "step": sealed.step,
+        "attempt": sealed.attempt,
+        "rank": rank,
+        "tier": tier,
+        "file": str(path),
+        "kept": kept,
+        "views": [v for v in views if v["name"] != v["of"]],
+        "kept_bytes": kept_bytes,
+        "small_values_bytes": len(bytes(sealed.small)),
+        "left": left,
+        "left_bytes": sum(item["bytes"] for item in left),
+        "device_memory_bytes": in_use or None,
+        "ratio_to_device_memory": kept_bytes / in_use if in_use else None,
+    }
+
+
+def _lines(answer: dict[str, Any]) -> list[str]:
+    ratio = answer["ratio_to_device_memory"]
+    head = (
+        f"step {answer['step']} (attempt {answer['attempt']}), rank {answer['rank']}, from {answer['tier']}: "
+        f"{format_bytes(answer['kept_bytes'])} in {len(answer['kept'])} tensors"
+        + ("" if ratio is None else f", {ratio:.0%} of the device memory in use")
+    )
+    kept = [
+        (t["name"], t["dtype"], "x".join(map(str, t["shape"])) or "scalar", format_bytes(t["bytes"]))
+        for t in answer["kept"]
+    ]
+    views = [(v["name"], "view of", v["of"], "") for v in answer["views"]]
+    left = [(item["name"], "", "", format_bytes(item["bytes"])) for item in answer["left"]]
+    lines = [head, "", *table(("kept", "dtype", "shape", "bytes"), [*kept, *views])]
+    return [*lines, "", *table(("left out", "", "", "bytes"), left)] if left else lines
