@@ -33,5 +33,12 @@ types: setup
 layers: setup
 	$(BIN)/lint-imports
 
+wheel: setup  ## the wheel alone passes the everyday suite: no file of src/ is on the path
+	rm -rf dist .wheel-venv && $(BIN)/pip wheel -q --no-deps -w dist .
+	$(BIN)/python -m venv .wheel-venv
+	cp -r tests .wheel-venv/tests && cp pyproject.toml README.md .wheel-venv/
+	.wheel-venv/bin/pip install -q -c constraints.txt dist/hinan-*.whl pytest pytest-timeout hypothesis
+	cd .wheel-venv && bin/python -m pytest -q -p no:cacheprovider
+
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .wheel-venv build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
