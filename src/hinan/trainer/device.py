@@ -78,7 +78,8 @@ class CpuPort:
 
 def copy_bits(destination: torch.Tensor, source: torch.Tensor) -> None:
     """Copy between host tensors of equal shape and dtype, bit for bit; one memmove where both are contiguous."""
-    if destination.is_contiguous() and source.is_contiguous() and not (source.is_conj() or source.is_neg()):
+    lazy = any(t.is_conj() or t.is_neg() for t in (destination, source))
+    if destination.is_contiguous() and source.is_contiguous() and not lazy:
         # Why: memmove releases the GIL and is about twice as fast as a single-threaded torch copy.
         ctypes.memmove(destination.data_ptr(), source.data_ptr(), source.numel() * source.element_size())
     else:

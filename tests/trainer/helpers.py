@@ -1,0 +1,49 @@
+"""Evacuate a state into memory and put it into another one: capture, layout, copy and install without processes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import torch
+
+from hinan.tiers.mapping import read_header
+from hinan.trainer.capture import Capture
+from hinan.trainer.copying import SlotMap, enqueue
+from hinan.trainer.device import CpuPort, DevicePort
+from hinan.trainer.install import Matcher, SavedTensors
+from hinan.trainer.layout import Plan, make_plan
+
+
+def evacuate(state: dict[str, Any], port: DevicePort | None = None) -> tuple[bytearray, dict[str, Any], Plan]:
+    """(image, small values as read back from JSON, plan) of a state."""
+    captured = Capture(state).take()
+    plan = make_plan(captured.tensors)
+    image = bytearray(plan.image_bytes)
+    enqueue(plan, SlotMap("slot", memoryview(image)), lambda device: port or CpuPort()).join()
+    return image, msgspec.json.decode(msgspec.json.encode(captured.small)), plan
+
+
+def saved_tensors(image: bytearray) -> SavedTensors:
+    """The tensors of an image."""
+    view = memoryview(image)
+    return SavedTensors(view, read_header(view, "image")[1])
+
+
+def install(image: bytearray, small: dict[str, Any], state: dict[str, Any]) -> None:
+    """Match and write."""
+    for write in Matcher(saved_tensors(image), state).match(small["state"], state):
+        write()
+
+
+def through(saved: dict[str, Any], live: dict[str, Any]) -> dict[str, Any]:
+    """Evacuate one state and install it into another; the other."""
+    image, small, _ = evacuate(saved)
+    install(image, small, live)
+    return live
+
+
+def bits(tensor: torch.Tensor) -> bytes:
+    """A tensor's bits in logical order."""
+    settled = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    return settled.view(torch.uint8).numpy().tobytes()
