@@ -1,0 +1,75 @@
+"""All ranks change the cadence at the same step, whoever is slow, and never by a clock (rule M2)."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from pathlib import Path
+
+import pytest
+
+from hinan.core.cadence import Cadence, Measured, parse_every
+from hinan.tiers.arena import Arena
+from hinan.trainer.cadence import CadenceKeeper
+
+FAST = Measured(step_s=0.1, stall_s=0.01, drain_s=0.5)
+
+
+def ranks(tmp_path: Path, count: int, every: str = "2s", commit: str = "4s") -> list[CadenceKeeper]:
+    asked = parse_every(every, "every"), parse_every(commit, "commit_every")
+    return [CadenceKeeper(Arena(tmp_path), rank, count, 1, asked, Cadence(0, 10, 1)) for rank in range(count)]
+
+
+def advance(keeper: CadenceKeeper, step: int, measured: Measured = FAST) -> bool:
+    """What `Evacuator.step` does at a step; whether it evacuates."""
+    if keeper.next_look and step >= keeper.next_look:
+        keeper.at_step(step)
+    due = keeper.now.due(step)
+    if due:
+        keeper.at_evacuation(step, measured)
+    return due
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_every_rank_evacuates_the_same_steps(tmp_path: Path, seed: int) -> None:
+    """Ranks run up to 45 steps apart in a random order; the sets of evacuated steps are equal all the same."""
+    order = random.Random(seed)
+    keepers = ranks(tmp_path, 3)
+    at, evacuated = [0, 0, 0], [[], [], []]
+    while min(at) < 150:
+        rank = order.choice([r for r in range(3) if at[r] < 150 and at[r] - min(at) < order.choice([1, 5, 45])])
+        at[rank] += 1
+        if advance(keepers[rank], at[rank]):
+            evacuated[rank].append(at[rank])
+    assert evacuated[0] == evacuated[1] == evacuated[2]
+
+
+def test_a_duration_becomes_steps_from_rank_0s_measurements(tmp_path: Path) -> None:
+    """2 s at 0.1 s a step is 20 steps, although rank 1 measured something else; commits are a multiple."""
+    keepers = ranks(tmp_path, 2)
+    for step, keeper in itertools.product(range(1, 60), keepers):
+        advance(keeper, step, FAST if keeper is keepers[0] else Measured(step_s=9.0))
+    assert {(k.now.every_steps, k.now.commit_multiple) for k in keepers} == {(20, 2)}
+    assert keepers[0].now.from_step == 40
+
+
+def test_a_rank_that_never_saw_the_proposal_keeps_all_ranks_on_the_old_one(tmp_path: Path) -> None:
+    """Without the acknowledgement of every rank the change is rejected for all, and the next one may succeed."""
+    keepers = ranks(tmp_path, 2)
+    for step in range(1, 45):
+        advance(keepers[0], step)
+    assert keepers[0].now.every_steps == 10
+    for step in range(1, 45):
+        advance(keepers[1], step)
+    assert keepers[1].now == keepers[0].now
+    for step, keeper in itertools.product(range(45, 140), keepers):
+        advance(keeper, step)
+    assert [k.now.every_steps for k in keepers] == [20, 20]
+
+
+def test_steps_asked_for_never_change(tmp_path: Path) -> None:
+    """`every=10` stays 10, whatever is measured."""
+    (keeper,) = ranks(tmp_path, 1, every=10, commit=30)  # type: ignore[arg-type]
+    keeper.now = Cadence(0, 10, 3)
+    assert [s for s in range(1, 100) if advance(keeper, s)] == list(range(10, 100, 10))
+    assert not list(tmp_path.glob("cadence-*"))
