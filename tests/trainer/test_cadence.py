@@ -67,6 +67,18 @@ def test_a_rank_that_never_saw_the_proposal_keeps_all_ranks_on_the_old_one(tmp_p
     assert [k.now.every_steps for k in keepers] == [20, 20]
 
 
+def test_a_rank_that_arrives_before_the_verdict_binds_all_to_the_old_one(tmp_path: Path) -> None:
+    """Rank 1 promises, runs ahead and finds no verdict: it publishes "rejected", and rank 0's later "accepted" is void."""
+    keepers = ranks(tmp_path, 2)
+    evacuated: list[list[int]] = [[], []]
+    for step in range(1, 11):
+        advance(keepers[0], step)
+    for rank, steps in ((1, range(1, 81)), (0, range(11, 81))):
+        evacuated[rank] = [step for step in steps if advance(keepers[rank], step) and step > 10]
+    assert evacuated[0] == evacuated[1]
+    assert [k.now.every_steps for k in keepers] == [10, 10]
+
+
 def test_steps_asked_for_never_change(tmp_path: Path) -> None:
     """`every=10` stays 10, whatever is measured."""
     (keeper,) = ranks(tmp_path, 1, every=10, commit=30)  # type: ignore[arg-type]
