@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import socket
 import time
@@ -62,7 +63,9 @@ class AgentClient:
             raise AgentError(f"the node agent went away during {what!r} ({error})", request=what) from None
 
     def close(self) -> None:
-        """Close the connection; read leases taken over it end. Safe to call twice."""
+        """Close the connection; read leases taken over it end. Safe to call twice, and from another thread."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits for an answer; close alone does not
         self._socket.close()
 
     def _line(self, deadline: float) -> bytes:
