@@ -132,7 +132,7 @@ class Restore:
 
     def _refuse_if_trained(self, decision: Decision) -> None:
         """Raise if there is something to lose. An earlier attempt that never evacuated leaves nothing: start at 0."""
-        if not decision.candidates:
+        if decision.nothing_to_lose:
             return
         lines = [f"  {c.step_id} from {c.tier}: {c.reason}" for c in decision.candidates]
         raise NothingToResume(
