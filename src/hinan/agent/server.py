@@ -206,7 +206,9 @@ class _Session:
         return await self._server.until(ready)
 
     def _settled(self) -> m.Answer | None:
-        waiting = [s for s in self._node.slots if s.phase is Phase.SEALED and s.name not in self._node.keeper.unprovable]
+        # Looked at now: before this agent's first look, or since its last one, there may be seals it has not seen.
+        sealed = [s for s in self._node.state().slots if s.phase is Phase.SEALED]
+        waiting = [s for s in sealed if s.name not in self._node.keeper.unprovable]
         return None if waiting else m.Done()
 
     def _read(self, request: m.Read) -> m.Answer:
@@ -228,6 +230,7 @@ class _Session:
             state = node.state()
             if step_id in state.committed:
                 return m.Done()
+        self._node.state()  # looked at now: an agent that has just been started knows no slot before its first look
             if step_id in state.lost:
                 return m.Refused("failed", f"{step_id} is lost: a rank had no free slot for it")
             if request.moment == "held":
