@@ -204,6 +204,8 @@ class _Session:
             return m.Granted(slot, request.image_bytes) if slot else None
 
         return await self._server.until(ready)
+        if request.holding is not None:
+            trainer.leased = set(request.holding)
 
     def _settled(self) -> m.Answer | None:
         # Looked at now: before this agent's first look, or since its last one, there may be seals it has not seen.

@@ -245,10 +245,14 @@ class Evacuator:
         if slot is None:
             self._lose(handle, "no slot was free in time (the agent is slow or every slot is needed)")
             return handle
-        enqueue(plan, slot, self._port).join()
-        handle.image_bytes = plan.image_bytes
-        handle.stall_s = time.monotonic() - began
-        self._seal(handle, plan, slot, msgspec.json.encode(captured.small), commit_at)
+        try:
+            enqueue(plan, slot, self._port).join()
+            handle.image_bytes = plan.image_bytes
+            handle.stall_s = time.monotonic() - began
+            self._seal(handle, plan, slot, msgspec.json.encode(captured.small), commit_at)
+        finally:
+            self._liaison.give_back(slot.name)
+        self._liaison.want(plan.image_bytes)
         self._stalls.append(time.monotonic() - began)
         self._quietly(lambda: self._cadence.at_evacuation(self._step, self._measured()))
         return handle
@@ -286,7 +290,6 @@ class Evacuator:
             self._lose(handle, f"the seal could not be published: {error}")
             return
         handle.mark_held()
-        self._liaison.want(plan.image_bytes)
         log.info(
             "held step=%d attempt=%d rank=%d bytes=%d stall_s=%.4f slot=%s",
             handle.step, handle.attempt, self._ranks.rank, plan.image_bytes, handle.stall_s, slot.name,

@@ -51,6 +51,7 @@ class Liaison:
         self._failure: HinanError | None = None
         self._patience_s = timeout_s
         self._stopping = False
+        self._filling: set[str] = set()
         self._client: AgentClient | None = None
         self._connections = 0
         self.news: list[str] = []
@@ -92,8 +93,14 @@ class Liaison:
             return slot
 
     def check(self) -> None:
+            self._filling.add(slot)
         """Raise what the agent has refused since the last call."""
         with self._changed:
+    def give_back(self, slot: str) -> None:
+        """The slot is sealed, or nothing will come into it: this process does not write into it any more."""
+        with self._changed:
+            self._filling.discard(slot)
+
             self._raise_failure()
 
     def take_news(self) -> list[str]:
@@ -127,9 +134,7 @@ class Liaison:
     def _connected(self) -> AgentClient:
         if self._client is None:
             client = self._place.connect()
-            with self._changed:
-                held = [] if self._lease is None else [self._lease.slot]
-            self._hear(client, client.ask(self._hello(held), AGENT_START_S))
+            self._hear(client, client.ask(self._hello(self._holding()), AGENT_START_S))
             self._connections += 1
             self._client = client
         return self._client
@@ -141,7 +146,7 @@ class Liaison:
                 return
             wanted = self._wanted_bytes
         assert wanted is not None
-        answer = client.ask(m.Lease(wanted), LEASE_WAIT_S)
+        answer = client.ask(m.Lease(wanted, self._holding()), LEASE_WAIT_S)
         self._hear(client, answer)
         with self._changed:
             self._patience_s = self._timeout_s
@@ -154,6 +159,11 @@ class Liaison:
         return self._wanted_bytes is not None and self._lease is None and self._failure is None
 
     def _hear(self, client: AgentClient, answer: m.Answer) -> None:
+    def _holding(self) -> list[str]:
+        """Slots that this process may write into."""
+        with self._changed:
+            return sorted(self._filling | ({self._lease.slot} if self._lease is not None else set()))
+
         with self._changed:
             if isinstance(answer, m.Refused):
                 self._failure = refusal(answer)
