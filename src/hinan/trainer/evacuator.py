@@ -252,6 +252,9 @@ class Evacuator:
             self._seal(handle, plan, slot, msgspec.json.encode(captured.small), commit_at)
         finally:
             self._liaison.give_back(slot.name)
+        except OSError as error:  # the arena was taken away under us: this step is lost, training is not
+            self._lose(handle, f"its slot could not be mapped: {error}")
+            return handle
         self._liaison.want(plan.image_bytes)
         self._stalls.append(time.monotonic() - began)
         self._quietly(lambda: self._cadence.at_evacuation(self._step, self._measured()))
@@ -261,14 +264,20 @@ class Evacuator:
         name = self._liaison.take(plan.image_bytes)
         if name is None:
             return None
-        if name not in self._slots or not self._arena.path(name).exists():
-            self._forget_unlinked()
-            self._slots[name] = SlotMap(name, map_file(self._arena.path(name), writable=True))
+        known = self._slots.get(name)
+        if known is None or not self._stands(known):
+            # Unmap slots that the agent has removed, so that their pages are freed.
+            self._slots = {n: slot for n, slot in self._slots.items() if self._stands(slot)}
+            path = self._arena.path(name)
+            inode = path.stat().st_ino
+            self._slots[name] = SlotMap(name, map_file(path, writable=True), inode)
         return self._slots[name]
 
-    def _forget_unlinked(self) -> None:
-        """Unmap slots that the agent has removed, so that their pages are freed."""
-        self._slots = {name: slot for name, slot in self._slots.items() if self._arena.path(name).exists()}
+    def _stands(self, slot: SlotMap) -> bool:
+        """Whether the file that is mapped is still the one of that name: a removed slot's name is given out again."""
+        with suppress(FileNotFoundError):
+            return self._arena.path(slot.name).stat().st_ino == slot.inode
+        return False
 
     def _seal(self, handle: Handle, plan: Plan, slot: SlotMap, small: bytes, commit_at: int) -> None:
         record = SealedRecord(
