@@ -80,3 +80,7 @@ class AgentClient:
             self._received += got
         line, self._received = self._received.split(b"\n", 1)
         return line
+    def abandon(self) -> None:
+        """In a forked child: let go of the descriptor; the connection is the parent's and goes on."""
+        self._socket.close()
+

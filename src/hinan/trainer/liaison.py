@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
 import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from hinan.core.errors import AgentError, BudgetError, Fenced, HinanError, SavingError
 from hinan.formats import messages as m
@@ -125,7 +128,9 @@ class Liaison:
             try:
                 client = self._connected()
                 self._serve(client)
-            except AgentError as error:
+            except (HinanError, OSError, ValueError, subprocess.SubprocessError, msgspec.MsgspecError) as error:
+                # Whatever went wrong (no process could be started, an answer of another version), the thread lives on:
+                # without it no evacuation would ever find a slot again.
                 log.warning("agent.lost %s", error)
                 self._drop()
                 with self._changed:
@@ -201,6 +206,6 @@ def _close_in_children(liaison: Liaison) -> None:
     def in_child() -> None:
         alive = weak()
         if alive is not None and alive._client is not None:
-            alive._client.close()
+            alive._client.abandon()
 
     os.register_at_fork(after_in_child=in_child)
