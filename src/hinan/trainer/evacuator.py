@@ -36,7 +36,7 @@ from hinan.trainer.copying import SlotMap, enqueue
 from hinan.trainer.device import DevicePort, port_for
 from hinan.trainer.handle import Handle
 from hinan.trainer.layout import Plan, Planner
-from hinan.trainer.liaison import Liaison, Place, refusal
+from hinan.trainer.liaison import AGENT_START_S, Liaison, Place, refusal
 from hinan.trainer.ranks import Ranks, node_name
 from hinan.trainer.restore import Restore, Resumed
 from hinan.trainer.start import agree_on_run, mint_attempt
@@ -45,6 +45,7 @@ log = logging.getLogger("hinan")
 
 DEFAULT_TMPFS = Path("/dev/shm")  # noqa: S108 - the arena below it is for this user alone (0700)
 STEP_TIMES = 64
+CLOSE_TRIES = 3
 
 
 class Evacuator:
@@ -110,6 +111,7 @@ class Evacuator:
         self._boundaries: deque[float] = deque(maxlen=STEP_TIMES)
         self._prepared = False
         self._closed = False
+        self._pid = os.getpid()
         self.resumed: Resumed | None = None
         """What `restore()` did: step, attempt, source, reason; None before it was called."""
         atexit.register(self._at_exit)
@@ -126,6 +128,8 @@ class Evacuator:
             StructureError: the live state does not fit the saved one; nothing was written.
             PeerError: another rank failed or did not answer; it is named.
         """
+        if self.resumed is not None or self._closed:
+            raise ConfigError("evac.restore() works once, before the first evac.step(): make a new Evacuator to go back")
         began = time.monotonic()
         restore = Restore(self._place, self._target, self._ranks, self._attempt)
         self.resumed = restore.run(self._state, fresh=self._fresh)
@@ -150,6 +154,7 @@ class Evacuator:
         """
         if self.resumed is None:
             raise ConfigError("call evac.restore() once before the first evac.step(); it returns 0 on an empty target")
+        self._refuse_closed()
         self._step += 1
         self._boundaries.append(time.monotonic())
         if self._cadence.next_look and self._step >= self._cadence.next_look:
@@ -173,7 +178,8 @@ class Evacuator:
         """
         if self.resumed is None:
             raise ConfigError("call evac.restore() before evac.evacuate()")
-        already = self._last is not None and self._last.step == self._step and self._last.lost is None
+        self._refuse_closed()
+        already = self._last is not None and self._last.step == self._step  # also if it was lost: it is, for all ranks
         commit_at = self._step if wait == "committed" else self._cadence.now.commit_at(self._step)
         handle = self._last if already and self._last is not None else self._evacuate(commit_at)
         if wait != "held":
@@ -228,6 +234,10 @@ class Evacuator:
     def last(self) -> Handle | None:
         """The newest evacuation of this process."""
         return self._last
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise ConfigError("this Evacuator is closed: nothing is saved any more. Close it after the last step.")
 
     def _evacuate(self, commit_at: int) -> Handle:
         began = time.monotonic()
@@ -358,11 +368,11 @@ class Evacuator:
         """Wait for a moment on a connection of its own; a restarted agent is asked again."""
         deadline = time.monotonic() + timeout_s
         while True:
-            left = min(deadline - time.monotonic(), 3600.0)
+            left = max(0.01, min(deadline - time.monotonic(), 3600.0))
             try:
-                client = self._place.connect()
+                client = self._place.connect(min(left, AGENT_START_S))
                 try:
-                    answer = client.ask(m.Watch(step_id.attempt, step_id.step, moment), max(0.01, left))
+                    answer = client.ask(m.Watch(step_id.attempt, step_id.step, moment), left)
                 finally:
                     client.close()
             except AgentError:
@@ -374,13 +384,7 @@ class Evacuator:
             return
 
     def _say_closed(self, keep_ram: bool) -> None:
-        client = self._place.connect()
-        try:
-            answer = client.ask(self._hello([]), self._timeout_s)
-            if isinstance(answer, m.Done):
-                answer = client.ask(m.Close(self._step, keep_ram), 3600.0)
-        finally:
-            client.close()
+        answer = self._asked_to_close(keep_ram)
         if isinstance(answer, m.Refused):
             error = refusal(answer)
             raise error if isinstance(error, Fenced) else SavingError(f"the run was closed, but {answer.reason}")
@@ -388,10 +392,26 @@ class Evacuator:
             with suppress(AlreadyPublished):
                 self._target.publish_attempt(ClosedRecord(self._attempt, self._step, now_text()))
 
+    def _asked_to_close(self, keep_ram: bool) -> m.Answer:
+        """The agent's answer; one that dies meanwhile is started again and asked again, `CLOSE_TRIES` times in all."""
+        for left in reversed(range(CLOSE_TRIES)):
+            try:
+                client = self._place.connect()
+                try:
+                    answer = client.ask(self._hello([]), self._timeout_s)
+                    return client.ask(m.Close(self._step, keep_ram), 3600.0) if isinstance(answer, m.Done) else answer
+                finally:
+                    client.close()
+            except AgentError as error:
+                if left == 0:
+                    raise
+                log.warning("close.again %s", error)
+        raise AssertionError("unreachable: the last try returns or raises")
+
     def _at_exit(self) -> None:
         """The interpreter ends without close(): wait a moment for the newest step, and say what becomes of it."""
-        if self._closed or self._last is None or self._last.lost is not None:
-            return
+        if self._closed or self._last is None or self._last.lost is not None or os.getpid() != self._pid:
+            return  # nothing to wait for, or a forked child, whose parent goes on
         try:
             self._last.wait("committed", self._timeout_s)
         except HinanError as error:
