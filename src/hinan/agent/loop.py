@@ -57,7 +57,10 @@ class Node:
         self.closing = False
         self.ram_is_spare = False
         """The run closed and everything is committed: the arena may go."""
-        self.news: list[str] = []
+        self._newest_met = 0
+        self.news: deque[str] = deque(maxlen=NEWS)
+        self.told = 0
+        """Failures told so far; `news` holds the last of them."""
         self.stop_reason: str | None = None
         self.on_change: list[Callable[[], None]] = []
         """Called after each look, when anything may have changed: waiting requests look at the node here."""

@@ -191,6 +191,7 @@ class _Session:
         if self._hello.attempt not in self._node.snapshot.history.resumes:
             self._node.refresh_soon()  # it resumed a moment ago; until that is read, its slots all stay
 
+        self._node.met(hello.attempt)
         def ready() -> m.Answer | None:
             if (fenced := self._fenced()) is not None:
                 return fenced
