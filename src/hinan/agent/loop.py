@@ -68,6 +68,7 @@ class Node:
         self._ending = threading.Event()
         self._busy: set[str] = set()
         self._threads = {lane: ThreadPoolExecutor(1, f"hinan-{lane}") for lane in ("prove", "drain", "target")}
+        self.grace_s = GRACE_S
         self.drainer = Drainer(arena, target, lambda: self.snapshot.served, self._ending.wait)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -76,6 +77,13 @@ class Node:
     @property
     def orphaned(self) -> bool:
         """The trainers have all ended without closing: their newest step must be saved without being asked."""
+        self._draining: asyncio.Task[None] | None = None
+
+    def _room(self) -> dict[str, int]:
+        """Bytes left under each limit, the user's budget among them: what the slots hold already is taken from it."""
+        held_bytes = sum(files.image_bytes for files in self.keeper.files.values())
+        cap = self.ram_cap_bytes
+        return room(self.arena.root, None if cap is None else cap - held_bytes)
         return not self.trainers.alive and not self.snapshot.closed
 
     def state(self) -> NodeState:
@@ -128,7 +136,6 @@ class Node:
                 await self._changed.wait()
         finally:
             beat.cancel()
-            self._ending.set()
             self.trainers.close()
 
     async def refresh(self) -> None:
@@ -142,11 +149,10 @@ class Node:
             self.snapshot = replace(self.snapshot, reachable=False)
         self.look()
 
-    def finish(self, grace_s: float) -> None:
-        """Wait for a running drain up to a grace; then stop the threads."""
-        deadline = time.monotonic() + grace_s
-        while self.round is not None and time.monotonic() < deadline and not self._ending.wait(0.05):
-            pass
+    async def finish(self) -> None:
+        """Wait for a running drain up to `grace_s`; then stop the threads."""
+        if self._draining is not None and not self._draining.done():
+            await asyncio.wait([self._draining], timeout=self.grace_s)
         self._ending.set()
         for pool in self._threads.values():
             pool.shutdown(wait=False, cancel_futures=True)
@@ -184,12 +190,12 @@ class Node:
                 if "drain" not in self._busy:
                     files = {self.keeper.files[name].rank: self.keeper.files[name] for name in slots}
                     self.round = Round(step_id, files)
-                    self._background("drain", self._drain(self.round))
+                    self._draining = self._background("drain", self._drain(self.round))
             case Commit() | Bury() | Remove():
                 if "target" not in self._busy:
                     self._background("target", self._tidy(task))
 
-    def _background(self, lane: str, work: Coroutine[None, None, None]) -> None:
+    def _background(self, lane: str, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         self._busy.add(lane)
         task = asyncio.create_task(work)
         self._tasks.add(task)
@@ -216,6 +222,7 @@ class Node:
             )
             log.info("proven step=%d rank=%d s=%.3f", sealed.step, files.rank, time.monotonic() - began)
         except (OSError, HinanError) as error:
+        return task
             self.keeper.unprovable[slot] = str(error)
             self.tell(f"the RAM copy of step {sealed.step}, rank {files.rank} cannot be used: {error}")
         finally:

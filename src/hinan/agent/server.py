@@ -172,6 +172,7 @@ class _Session:
         if hello.run_id != self._node.run_id:
             return m.Refused("unknown", f"this agent keeps run {self._node.run_id}, not {hello.run_id}")
         await self._node.refresh()
+                self._node.grace_s = request.grace_s
         trainer = self._node.trainers.meet(Process(hello.pid, hello.start_ticks), hello.attempt, hello.rank)
         if trainer is None:
             return m.Refused("unknown", f"there is no process {hello.pid} here (another PID namespace?)")
