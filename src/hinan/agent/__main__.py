@@ -112,7 +112,8 @@ def _part(node: Node, arena: Arena) -> None:
     arena.root.joinpath("agent.sock").unlink(missing_ok=True)
     if node.trainers.alive or node.stop_reason in ("SIGTERM",) or (node.stop_reason or "").startswith("asked"):
         return
-    if node.ram_is_spare or node.snapshot.gone or abandoned.why_needed(arena) is None:
+    # Why not at once when the target is gone: it may lie on a mount that is only away for now.
+    if node.ram_is_spare or abandoned.why_needed(arena) is None:
         arena.wipe()
 
 

@@ -87,7 +87,8 @@ def why_needed(arena: Arena) -> str | None:
         for f in files
         if f.sealed is not None
     ]
-    w = watermark(slots, lineage(history))
-    if w is None or any(stored.committed for s, stored in target.stored().items() if s >= w):
+    line = lineage(history)
+    w = watermark(slots, line, arena.lost())
+    if w is None or any(stored.committed for s, stored in target.stored().items() if s >= w and s in line):
         return None
     return f"it holds {w}, which is not on its target"

@@ -59,7 +59,7 @@ def take_snapshot(target: Target, run_id: str, node: str) -> Snapshot:
         history = target.history()
         stored = target.stored()
     except (OSError, HinanError) as error:
-        return Snapshot(gone=not target.root.is_dir(), taken_at=time.monotonic(), error=str(error))
+        return Snapshot(taken_at=time.monotonic(), error=str(error))
     here = {n: claim for n, claim in claims.items() if claim is not None and claim.node == node}
     newest = here.get(history.newest_claim)
     return Snapshot(

@@ -244,9 +244,10 @@ class Node:
             self.failed_in_a_row += 1
             self.tell(str(error))
         finally:
-            await self.refresh()
-            self.wanted.discard(step_id)
-            self.round = None
+            try:
+                await self.refresh()
+            finally:
+                self.round = None
 
     async def _tidy(self, task: Commit | Bury | Remove) -> None:
         def work() -> None:

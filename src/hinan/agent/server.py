@@ -263,8 +263,8 @@ class _Session:
             state = node.state()
             if not state.reachable:
                 return m.Refused("failed", f"the target {node.target.root} cannot be reached; the newest step stays in RAM")
-            w = state.w
-            if w is None or any(s >= w for s in state.committed):
+            w, line = state.w, state.line
+            if w is None or any(s >= w and s in line for s in state.committed):
                 return m.Done({"committed": node.snapshot.committed})
             if w in node.failed:
                 return m.Refused("failed", node.failed[w])
