@@ -53,7 +53,8 @@ class Node:
         self.failed: dict[StepId, str] = {}
         self.failed_in_a_row = 0
         self.drain_s: float | None = None
-        self.wanted: set[StepId] = set()
+        self.wanted: Counter[StepId] = Counter()
+        """How many callers wait for a step to be committed."""
         self.closing = False
         self.ram_is_spare = False
         """The run closed and everything is committed: the arena may go."""

@@ -12,6 +12,7 @@ import os
 import socket
 import struct
 from collections.abc import Callable
+from collections import Counter
 
 from hinan.agent.loop import Node
 from hinan.agent.status import status
@@ -226,7 +227,7 @@ class _Session:
     async def _watch(self, request: m.Watch) -> m.Answer:
         node, step_id = self._node, StepId(request.attempt, request.step)
         if request.moment == "committed":
-            node.wanted.add(step_id)
+            node.wanted[step_id] += 1
 
         def ready() -> m.Answer | None:
             if (fenced := self._fenced()) is not None:
@@ -240,9 +241,19 @@ class _Session:
             if request.moment == "held":
                 w = state.w
                 return m.Done() if step_id in held_everywhere(node.slots) or (w is not None and w >= step_id) else None
-            return m.Refused("failed", node.failed[step_id]) if step_id in node.failed else None
+            if step_id in node.failed:
+                return m.Refused("failed", node.failed[step_id])
+            if state.reachable and step_id != state.round and not any(s.holds == step_id for s in state.slots):
+                return m.Refused("failed", f"{step_id} was replaced in RAM by a newer step before it was committed")
+            return None
 
-        return await self._server.until(ready)
+        try:
+            return await self._server.until(ready)
+        finally:
+            if request.moment == "committed":
+                node.wanted[step_id] -= 1  # nobody waits any more, also when the caller has gone: nothing is kept for it
+                node.wanted += Counter()
+                node.look()
 
     async def _close(self, request: m.Close) -> m.Answer:
         node = self._node
