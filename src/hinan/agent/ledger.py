@@ -50,6 +50,11 @@ class Snapshot:
         return max((s.step for s, stored in self.stored.items() if stored.committed and not stored.buried), default=0)
 
 
+def served_attempt(target: Target, node: str) -> int:
+    """The newest attempt that was claimed on this node, read now; 0 before the first."""
+    return max((n for n, claim in target.claims().items() if claim is not None and claim.node == node), default=0)
+
+
 def take_snapshot(target: Target, run_id: str, node: str) -> Snapshot:
     """Read the target. Blocks as long as its file system does."""
     try:

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from hinan.agent.drainer import Abandoned, Drainer, Round
 from hinan.agent.keeper import Keeper
-from hinan.agent.ledger import Snapshot, take_snapshot
+from hinan.agent.ledger import Snapshot, served_attempt, take_snapshot
 from hinan.agent.prover import prove
 from hinan.agent.trainers import Trainer, Trainers
 from hinan.core.agenda import Bury, Commit, Drain, NodeState, Prove, Release, Remove, Stop, Task, agenda
