@@ -46,7 +46,7 @@ class Node:
         """Nothing is deleted before a trainer has said how much to keep."""
         self.trainers = Trainers(self._trainer_ended)
         self.ram_cap_bytes: int | None = None
-        self.keeper = Keeper(arena, self.trainers, lambda: room(arena.root, self.ram_cap_bytes))
+        self.keeper = Keeper(arena, self.trainers, self._room)
         self.snapshot = Snapshot()
         self.slots: tuple[Slot, ...] = ()
         self.round: Round | None = None
