@@ -12,6 +12,7 @@ import asyncio
 import logging
 import threading
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -35,6 +36,10 @@ log = logging.getLogger("hinan.agent")
 
 HEARTBEAT_S = 2.0
 UNREACHABLE_AFTER_S = 15.0
+NEWS = 100
+
+GRACE_S = 25.0
+"""An agent that is asked to end (SIGTERM among others) gives a running drain this long to finish."""
 
 
 class Node:
@@ -108,11 +113,18 @@ class Node:
     @property
     def is_idle(self) -> bool:
         """Nothing is being done and nothing is left to do."""
-        return not self._busy and not self.trainers.alive and not agenda(self.state())
+        left = [t for t in agenda(self.state()) if not (isinstance(t, Prove) and t.slot in self.keeper.unprovable)]
+        return not self._busy and not self.trainers.alive and not left
+
+    def met(self, attempt: int) -> None:
+        """A trainer of this attempt has said hello. What an older attempt said at its close is over."""
+        if attempt > self._newest_met:
+            self._newest_met, self.closing, self.ram_is_spare = attempt, False, False
 
     def tell(self, text: str) -> None:
         """A failure that users must hear of at their next call."""
         self.news.append(text)
+        self.told += 1
         log.error("report %s", text)
 
     # -- living --------------------------------------------------------------------------------------------------

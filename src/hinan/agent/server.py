@@ -120,12 +120,12 @@ class _Session:
         self._trainer: Trainer | None = None
         self._hello: m.Hello | None = None
         self._reads: list[str] = []
-        self._told = len(node.news)
+        self._told = node.told
 
     def news(self) -> list[str]:
         """Failures since this connection was last told."""
-        fresh, self._told = self._node.news[self._told :], len(self._node.news)
-        return fresh
+        new, self._told = self._node.told - self._told, self._node.told
+        return list(self._node.news)[-new:] if new else []
 
     def end(self) -> None:
         """The connection closed: its read leases end; its process may well live on."""

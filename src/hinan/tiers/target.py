@@ -284,6 +284,7 @@ class Target:
             FormatError: the step is being deleted.
         """
         directory = self.directory(step_id) / READERS
+        self._manifests = {key: m for key, m in list(self._manifests.items()) if Path(key[0]).parent != directory}
         fact = directory / f"{node}-{os.getpid()}-{secrets.token_hex(4)}.json"
         with contextlib.suppress(OSError):  # a read-only target has no deleter either
             directory.mkdir(exist_ok=True)
