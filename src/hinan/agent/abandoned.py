@@ -26,16 +26,26 @@ log = logging.getLogger("hinan.agent")
 @contextlib.contextmanager
 def lock(arena: Path) -> Iterator[bool]:
     """Hold the arena's agent lock for the block; yields whether it was free."""
-    fd = os.open(arena / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
+    while True:
+        fd = os.open(arena / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True
-    finally:
-        os.close(fd)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            # An agent that ends removes the file it has locked: a lock on a file without its name keeps nobody out.
+            if _is_still(arena / LOCK, fd):
+                yield True
+                return
+        finally:
+            os.close(fd)
+
+
+def _is_still(path: Path, fd: int) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(path.stat(), os.fstat(fd))
+    return False
 
 
 def reclaim(own: Path) -> list[str]:
