@@ -28,6 +28,7 @@ from hinan.host.process import Process
 
 log = logging.getLogger("hinan.agent")
 
+from hinan.host.rpc import short_path
 _LINE_BYTES = 1 << 20
 Ready = Callable[[], m.Answer | None]
 
@@ -47,12 +48,15 @@ class Server:
         path.unlink(missing_ok=True)
         mask = os.umask(0o177)
         try:
-            return await asyncio.start_unix_server(self._serve, str(path), limit=_LINE_BYTES)
+            with short_path(path) as name:
+                listening.bind(name)
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         finally:
             os.umask(mask)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = writer.get_extra_info("socket")
+        return await asyncio.start_unix_server(self._serve, sock=listening, limit=_LINE_BYTES)
         if not _is_same_user(peer):
             writer.close()
             return
