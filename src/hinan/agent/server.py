@@ -7,6 +7,7 @@ Promises:  every request is answered or its connection is closed; only processes
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
@@ -69,7 +70,7 @@ class Server:
                 task = asyncio.create_task(self._reply(session, ask, writer))
                 pending.add(task)
                 task.add_done_callback(pending.discard)
-        except (ConnectionError, ValueError, asyncio.LimitOverrunError) as error:
+        except (ConnectionError, ValueError, asyncio.LimitOverrunError, MsgspecError) as error:
             log.info("connection.lost error=%r", str(error))
         finally:
             for task in pending:
@@ -79,7 +80,12 @@ class Server:
             writer.close()
 
     async def _reply(self, session: _Session, ask: m.Ask, writer: asyncio.StreamWriter) -> None:
-        answer = await session.answer(ask.body)
+        try:
+            answer = await session.answer(ask.body)
+        except Exception:
+            log.exception("bug request=%s", type(ask.body).__name__)
+            writer.close()  # the asker tries again on a new connection; silence would cost it the whole time-out
+            return
         node = self._node
         reply = m.Reply(
             ask.number,
@@ -89,8 +95,9 @@ class Server:
             committed=node.snapshot.committed,
             drain_s=node.drain_s,
         )
-        writer.write(m.line(reply))
-        await writer.drain()
+        with contextlib.suppress(ConnectionError):
+            writer.write(m.line(reply))
+            await writer.drain()
 
     async def until(self, ready: Ready) -> m.Answer:
         """Wait until `ready` has an answer; it is asked after every look of the node."""
