@@ -29,7 +29,9 @@ def reach(name: str) -> None:
         time.sleep(0.002)  # a held process has nothing to wait on but the file
 
 
-def around(owner: Any, attribute: str, before: str = "", after: str = "", suffix: Callable[..., str] = lambda *a: "") -> None:
+def around(
+    owner: Any, attribute: str, before: str = "", after: str = "", suffix: Callable[..., str] = lambda *a: ""
+) -> None:
     """Put points before and after every call of a function or method."""
     original = getattr(owner, attribute)
 

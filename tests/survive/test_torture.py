@@ -10,8 +10,6 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,14 +20,12 @@ import pytest
 from hinan.core.errors import HinanError
 from hinan.core.ids import StepId
 from hinan.core.lineage import lineage
-from hinan.formats.records import AgentRecord
 from hinan.host.process import Process
-from hinan.tiers.arena import AGENT
+from hinan.tiers.mapping import read_file
 from hinan.tiers.target import TOMBSTONE
 from hinan.tiers.views import flaw_of
-from hinan.tiers.mapping import read_file
 from tests.harness.job import Job, until
-from tests.harness.zygote import ROOT, Child, Zygote
+from tests.harness.zygote import Child, Zygote
 from tests.programs.loop import losses
 from tests.programs.points import VARIABLE
 
@@ -202,14 +198,16 @@ class Torture:
         self.check_target()
         self.check_restores()
         for rank in range(self.job.ranks):
-            assert losses(self.job.out, rank) == losses(reference.out, rank)
+            mine, theirs = losses(self.job.out, rank), losses(reference.out, rank)
+            assert {s: mine[s] for s in mine if mine[s] != theirs[s]} == {}
+            # Killed inside evac.step(), after the seal, the loop never wrote that step's line; it must be one resumed from.
+            assert set(theirs) - set(mine) <= {r["step"] for r in self.restores()[rank]}
             final = f"rank-{rank}.final"
             assert (self.job.out / final).read_text() == (reference.out / final).read_text()
         until(lambda: self.agent() is None, what="the agent's end")
         until(lambda: not self.job.arena.exists, what="the arena's end")
-        for agent in self.agents:
-            assert not agent.is_alive
-        assert _mentioning(str(self.job.target_path)) == []
+        until(lambda: not any(agent.is_alive for agent in self.agents), what="the ends of all agents")
+        until(lambda: not _mentioning(str(self.job.target_path)), what="the ends of all processes")
 
 
 def _runs(pid: int) -> bool:
@@ -387,7 +385,9 @@ def reference(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> objec
     return of
 
 
-def play(make_job: MakeJob, reference: Callable[[int], Job], ranks: int, seed: int, moves: list[Move] | None = None) -> Torture:
+def play(
+    make_job: MakeJob, reference: Callable[[int], Job], ranks: int, seed: int, moves: list[Move] | None = None
+) -> Torture:
     """One schedule, from the first start to the end."""
     rng = random.Random(f"{ranks}-{seed}")
     every, multiple = rng.randint(1, 3), rng.randint(1, 3)
@@ -423,7 +423,9 @@ def held_program(monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs here run the loop with points, and agents that can import the tests."""
     start = Job.start
 
-    def patched(self: Job, env: dict[str, str] | None = None, program: str = "torture:main", **arguments: object) -> list[Child]:
+    def patched(
+        self: Job, env: dict[str, str] | None = None, program: str = "torture:main", **arguments: object
+    ) -> list[Child]:
         return start(self, env, program, **arguments)
 
     monkeypatch.setattr(Job, "start", patched)

@@ -68,21 +68,15 @@ class Node:
         self.told = 0
         """Failures told so far; `news` holds the last of them."""
         self.stop_reason: str | None = None
+        self.grace_s = GRACE_S
         self.on_change: list[Callable[[], None]] = []
         """Called after each look, when anything may have changed: waiting requests look at the node here."""
         self._changed = asyncio.Event()
         self._ending = threading.Event()
         self._busy: set[str] = set()
         self._threads = {lane: ThreadPoolExecutor(1, f"hinan-{lane}") for lane in ("prove", "drain", "target")}
-        self.grace_s = GRACE_S
-        self.drainer = Drainer(arena, target, lambda: self.snapshot.served, self._ending.wait)
+        self.drainer = Drainer(arena, target, lambda: served_attempt(target, node), self._ending.wait)
         self._tasks: set[asyncio.Task[None]] = set()
-
-    # -- what is known -------------------------------------------------------------------------------------------
-
-    @property
-    def orphaned(self) -> bool:
-        """The trainers have all ended without closing: their newest step must be saved without being asked."""
         self._draining: asyncio.Task[None] | None = None
 
     def _room(self) -> dict[str, int]:
@@ -90,6 +84,12 @@ class Node:
         held_bytes = sum(files.image_bytes for files in self.keeper.files.values())
         cap = self.ram_cap_bytes
         return room(self.arena.root, None if cap is None else cap - held_bytes)
+
+    # -- what is known -------------------------------------------------------------------------------------------
+
+    @property
+    def orphaned(self) -> bool:
+        """The trainers have all ended without closing: their newest step must be saved without being asked."""
         return not self.trainers.alive and not self.snapshot.closed
 
     def state(self) -> NodeState:
@@ -222,6 +222,7 @@ class Node:
             self.look()
 
         task.add_done_callback(done)
+        return task
 
     async def _prove(self, slot: str) -> None:
         files = self.keeper.files[slot]
@@ -235,7 +236,6 @@ class Node:
             )
             log.info("proven step=%d rank=%d s=%.3f", sealed.step, files.rank, time.monotonic() - began)
         except (OSError, HinanError) as error:
-        return task
             self.keeper.unprovable[slot] = str(error)
             self.tell(f"the RAM copy of step {sealed.step}, rank {files.rank} cannot be used: {error}")
         finally:

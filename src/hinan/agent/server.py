@@ -12,8 +12,10 @@ import logging
 import os
 import socket
 import struct
-from collections.abc import Callable
 from collections import Counter
+from collections.abc import Callable
+
+from msgspec import MsgspecError
 
 from hinan.agent.loop import Node
 from hinan.agent.status import status
@@ -26,10 +28,10 @@ from hinan.core.slot import Phase
 from hinan.core.watermark import held_everywhere
 from hinan.formats import messages as m
 from hinan.host.process import Process
+from hinan.host.rpc import short_path
 
 log = logging.getLogger("hinan.agent")
 
-from hinan.host.rpc import short_path
 _LINE_BYTES = 1 << 20
 Ready = Callable[[], m.Answer | None]
 
@@ -47,17 +49,17 @@ class Server:
         """Start to listen. The socket is made under a mask that leaves it to the owner alone."""
         path = self._node.arena.root / "agent.sock"
         path.unlink(missing_ok=True)
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         mask = os.umask(0o177)
         try:
             with short_path(path) as name:
                 listening.bind(name)
-        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         finally:
             os.umask(mask)
+        return await asyncio.start_unix_server(self._serve, sock=listening, limit=_LINE_BYTES)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = writer.get_extra_info("socket")
-        return await asyncio.start_unix_server(self._serve, sock=listening, limit=_LINE_BYTES)
         if not _is_same_user(peer):
             writer.close()
             return
@@ -170,6 +172,7 @@ class _Session:
             case m.Close():
                 return await self._close(request)
             case m.Stop():
+                self._node.grace_s = request.grace_s
                 self._node.stop_reason = f"asked to stop (grace {request.grace_s:g} s)"
                 self._node.look()
                 return m.Done()
@@ -184,11 +187,11 @@ class _Session:
         if hello.run_id != self._node.run_id:
             return m.Refused("unknown", f"this agent keeps run {self._node.run_id}, not {hello.run_id}")
         await self._node.refresh()
-                self._node.grace_s = request.grace_s
         trainer = self._node.trainers.meet(Process(hello.pid, hello.start_ticks), hello.attempt, hello.rank)
         if trainer is None:
             return m.Refused("unknown", f"there is no process {hello.pid} here (another PID namespace?)")
         trainer.hello = self._hello = hello
+        self._node.met(hello.attempt)
         if self._fenced() is None:
             self._node.keep = Keep(hello.keep_last, hello.keep_every)
             self._node.ram_cap_bytes = hello.ram_bytes
@@ -201,10 +204,11 @@ class _Session:
         if self._trainer is None or self._hello is None:
             return m.Refused("unknown", "say hello first")
         trainer, ranks = self._trainer, self._hello.local_ranks
+        if request.holding is not None:
+            trainer.leased = set(request.holding)
         if self._hello.attempt not in self._node.snapshot.history.resumes:
             self._node.refresh_soon()  # it resumed a moment ago; until that is read, its slots all stay
 
-        self._node.met(hello.attempt)
         def ready() -> m.Answer | None:
             if (fenced := self._fenced()) is not None:
                 return fenced
@@ -218,8 +222,6 @@ class _Session:
             return m.Granted(slot, request.image_bytes) if slot else None
 
         return await self._server.until(ready)
-        if request.holding is not None:
-            trainer.leased = set(request.holding)
 
     def _settled(self) -> m.Answer | None:
         # Looked at now: before this agent's first look, or since its last one, there may be seals it has not seen.
@@ -228,6 +230,7 @@ class _Session:
         return None if waiting else m.Done()
 
     def _read(self, request: m.Read) -> m.Answer:
+        self._node.state()  # looked at now: an agent that has just been started knows no slot before its first look
         missing = [slot for slot in request.slots if slot not in self._node.keeper.files]
         if missing:
             return m.Refused("unknown", f"there is no slot {missing[0]}")
@@ -246,7 +249,9 @@ class _Session:
             state = node.state()
             if step_id in state.committed:
                 return m.Done()
-        self._node.state()  # looked at now: an agent that has just been started knows no slot before its first look
+            newest = state.history.newest_claim
+            if request.attempt < newest:
+                return m.Refused("fenced", f"attempt {newest} of this run has started; attempt {request.attempt} must end")
             if step_id in state.lost:
                 return m.Refused("failed", f"{step_id} is lost: a rank had no free slot for it")
             if request.moment == "held":

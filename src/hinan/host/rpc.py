@@ -85,6 +85,10 @@ class AgentClient:
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits for an answer; close alone does not
         self._socket.close()
 
+    def abandon(self) -> None:
+        """In a forked child: let go of the descriptor; the connection is the parent's and goes on."""
+        self._socket.close()
+
     def _line(self, deadline: float) -> bytes:
         while b"\n" not in self._received:
             left = deadline - time.monotonic()
@@ -97,7 +101,3 @@ class AgentClient:
             self._received += got
         line, self._received = self._received.split(b"\n", 1)
         return line
-    def abandon(self) -> None:
-        """In a forked child: let go of the descriptor; the connection is the parent's and goes on."""
-        self._socket.close()
-

@@ -284,6 +284,7 @@ class Target:
             (directory / TOMBSTONE).unlink(missing_ok=True)
             with contextlib.suppress(OSError):
                 directory.rmdir()
+        self._manifests = {key: m for key, m in list(self._manifests.items()) if Path(key[0]).parent != directory}
 
     @contextlib.contextmanager
     def reading(self, step_id: StepId, node: str) -> Iterator[None]:
@@ -293,7 +294,6 @@ class Target:
             FormatError: the step is being deleted.
         """
         directory = self.directory(step_id) / READERS
-        self._manifests = {key: m for key, m in list(self._manifests.items()) if Path(key[0]).parent != directory}
         fact = directory / f"{node}-{os.getpid()}-{secrets.token_hex(4)}.json"
         with contextlib.suppress(OSError):  # a read-only target has no deleter either
             directory.mkdir(exist_ok=True)

@@ -252,6 +252,9 @@ class Evacuator:
         except HinanError as error:
             self._lose(handle, str(error))
             raise
+        except OSError as error:  # the arena was taken away under us: this step is lost, training is not
+            self._lose(handle, f"its slot could not be mapped: {error}")
+            return handle
         if slot is None:
             self._lose(handle, "no slot was free in time (the agent is slow or every slot is needed)")
             return handle
@@ -262,9 +265,6 @@ class Evacuator:
             self._seal(handle, plan, slot, msgspec.json.encode(captured.small), commit_at)
         finally:
             self._liaison.give_back(slot.name)
-        except OSError as error:  # the arena was taken away under us: this step is lost, training is not
-            self._lose(handle, f"its slot could not be mapped: {error}")
-            return handle
         self._liaison.want(plan.image_bytes)
         self._stalls.append(time.monotonic() - began)
         self._quietly(lambda: self._cadence.at_evacuation(self._step, self._measured()))

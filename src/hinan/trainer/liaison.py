@@ -51,10 +51,10 @@ class Liaison:
         self._changed = threading.Condition()
         self._wanted_bytes: int | None = None
         self._lease: m.Granted | None = None
+        self._filling: set[str] = set()
         self._failure: HinanError | None = None
         self._patience_s = timeout_s
         self._stopping = False
-        self._filling: set[str] = set()
         self._client: AgentClient | None = None
         self._connections = 0
         self.news: list[str] = []
@@ -93,17 +93,17 @@ class Liaison:
                 self._patience_s = 0.0
                 return None
             slot, self._lease, self._wanted_bytes = self._lease.slot, None, None
+            self._filling.add(slot)
             return slot
 
-    def check(self) -> None:
-            self._filling.add(slot)
-        """Raise what the agent has refused since the last call."""
-        with self._changed:
     def give_back(self, slot: str) -> None:
         """The slot is sealed, or nothing will come into it: this process does not write into it any more."""
         with self._changed:
             self._filling.discard(slot)
 
+    def check(self) -> None:
+        """Raise what the agent has refused since the last call."""
+        with self._changed:
             self._raise_failure()
 
     def take_news(self) -> list[str]:
@@ -159,16 +159,16 @@ class Liaison:
                 self._lease = answer
             self._changed.notify_all()
 
-    @property
-    def _needs_lease(self) -> bool:
-        return self._wanted_bytes is not None and self._lease is None and self._failure is None
-
-    def _hear(self, client: AgentClient, answer: m.Answer) -> None:
     def _holding(self) -> list[str]:
         """Slots that this process may write into."""
         with self._changed:
             return sorted(self._filling | ({self._lease.slot} if self._lease is not None else set()))
 
+    @property
+    def _needs_lease(self) -> bool:
+        return self._wanted_bytes is not None and self._lease is None and self._failure is None
+
+    def _hear(self, client: AgentClient, answer: m.Answer) -> None:
         with self._changed:
             if isinstance(answer, m.Refused):
                 self._failure = refusal(answer)
