@@ -159,6 +159,7 @@ def main() -> None:
     request = _serve(socket.socket(fileno=int(sys.argv[1])))
     if request is not None:
         _end(request)
+    os._exit(0)
 
 
 def _end(request: dict[str, Any]) -> None:

@@ -53,7 +53,9 @@ def main(
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s", force=True)
     if world_size > 1:
         os.environ |= {"WORLD_SIZE": str(world_size), "RANK": str(rank), "LOCAL_WORLD_SIZE": str(world_size)}
-        dist.init_process_group("gloo", init_method=f"file://{init_file}", rank=rank, world_size=world_size)
+        dist.init_process_group(
+            "gloo", init_method=f"file://{init_file}" if init_file else None, rank=rank, world_size=world_size
+        )
     torch.manual_seed(100 + rank)
     np.random.seed(rank)
     model = Model(width)

@@ -29,9 +29,6 @@ log = logging.getLogger("hinan.agent")
 IDLE_S = 600.0
 """With no trainer left and everything drained, the agent ends after this long and frees the RAM."""
 
-GRACE_S = 25.0
-"""SIGTERM: a running drain gets this long to finish."""
-
 
 def main(argv: list[str] | None = None) -> int:
     """Run an agent until it has nothing to do; 0, also when another one holds the lock already."""
@@ -64,7 +61,7 @@ async def _live(target_path: Path, arena: Arena, node_name: str, idle_s: float) 
         target.publish_agent(record)
     node = Node(arena, target, run_id, node_name)
     server = Server(node)
-    grace = _install_signals(node)
+    _install_signals(node)
     asyncio.get_running_loop().run_in_executor(None, abandoned.reclaim, arena.root)
     listening = await server.listen()
     log.info("agent.started pid=%d run=%s node=%s arena=%s", me.pid, run_id, node_name, arena.root)
@@ -74,16 +71,14 @@ async def _live(target_path: Path, arena: Arena, node_name: str, idle_s: float) 
     finally:
         watcher.cancel()
         listening.close()
-    node.finish(grace[0])
+    await node.finish()
     _part(node, arena)
     log.info("agent.ended reason=%s", node.stop_reason)
     sys.stdout.flush()
     os._exit(0)  # a thread may hang on a dead mount; nothing of ours is left to do
 
 
-def _install_signals(node: Node) -> list[float]:
-    grace = [GRACE_S]
-
+def _install_signals(node: Node) -> None:
     def stop(name: str) -> None:
         node.stop_reason = name
         node.look()
@@ -92,7 +87,6 @@ def _install_signals(node: Node) -> list[float]:
     loop.add_signal_handler(signal.SIGTERM, stop, "SIGTERM")
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # a terminal's signals are for the training job, not for its RAM copy
-    return grace
 
 
 async def _watch_idle(node: Node, server: Server, idle_s: float) -> None:
@@ -118,7 +112,8 @@ def _part(node: Node, arena: Arena) -> None:
     arena.root.joinpath("agent.sock").unlink(missing_ok=True)
     if node.trainers.alive or node.stop_reason in ("SIGTERM",) or (node.stop_reason or "").startswith("asked"):
         return
-    if node.ram_is_spare or node.snapshot.gone or abandoned.why_needed(arena) is None:
+    # Why not at once when the target is gone: it may lie on a mount that is only away for now.
+    if node.ram_is_spare or abandoned.why_needed(arena) is None:
         arena.wipe()
 
 

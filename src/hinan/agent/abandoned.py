@@ -26,16 +26,26 @@ log = logging.getLogger("hinan.agent")
 @contextlib.contextmanager
 def lock(arena: Path) -> Iterator[bool]:
     """Hold the arena's agent lock for the block; yields whether it was free."""
-    fd = os.open(arena / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
+    while True:
+        fd = os.open(arena / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True
-    finally:
-        os.close(fd)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            # An agent that ends removes the file it has locked: a lock on a file without its name keeps nobody out.
+            if _is_still(arena / LOCK, fd):
+                yield True
+                return
+        finally:
+            os.close(fd)
+
+
+def _is_still(path: Path, fd: int) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(path.stat(), os.fstat(fd))
+    return False
 
 
 def reclaim(own: Path) -> list[str]:
@@ -87,7 +97,8 @@ def why_needed(arena: Arena) -> str | None:
         for f in files
         if f.sealed is not None
     ]
-    w = watermark(slots, lineage(history))
-    if w is None or any(stored.committed for s, stored in target.stored().items() if s >= w):
+    line = lineage(history)
+    w = watermark(slots, line, arena.lost())
+    if w is None or any(stored.committed for s, stored in target.stored().items() if s >= w and s in line):
         return None
     return f"it holds {w}, which is not on its target"

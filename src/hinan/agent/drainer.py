@@ -135,11 +135,13 @@ class Drainer:
     def _commit(self, what: Round) -> None:
         # Ordering: claims are read again immediately before; a newer attempt may have appeared (rule A5).
         manifests = [r for r in what.slots if self._target.manifest(what.step_id, r) is not None]
+        history = self._target.history()
+        # Then who is served: an attempt that starts on this node in between is ours, and does not fence us.
         reason = why_not_commit(
             what.step_id,
             world_size=len(what.slots),
             manifests=manifests,
-            history=self._target.history(),
+            history=history,
             served=self._served(),
         )
         if reason is not None:

@@ -50,6 +50,11 @@ class Snapshot:
         return max((s.step for s, stored in self.stored.items() if stored.committed and not stored.buried), default=0)
 
 
+def served_attempt(target: Target, node: str) -> int:
+    """The newest attempt that was claimed on this node, read now; 0 before the first."""
+    return max((n for n, claim in target.claims().items() if claim is not None and claim.node == node), default=0)
+
+
 def take_snapshot(target: Target, run_id: str, node: str) -> Snapshot:
     """Read the target. Blocks as long as its file system does."""
     try:
@@ -59,7 +64,7 @@ def take_snapshot(target: Target, run_id: str, node: str) -> Snapshot:
         history = target.history()
         stored = target.stored()
     except (OSError, HinanError) as error:
-        return Snapshot(gone=not target.root.is_dir(), taken_at=time.monotonic(), error=str(error))
+        return Snapshot(taken_at=time.monotonic(), error=str(error))
     here = {n: claim for n, claim in claims.items() if claim is not None and claim.node == node}
     newest = here.get(history.newest_claim)
     return Snapshot(

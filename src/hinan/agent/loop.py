@@ -12,13 +12,14 @@ import asyncio
 import logging
 import threading
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from hinan.agent.drainer import Abandoned, Drainer, Round
 from hinan.agent.keeper import Keeper
-from hinan.agent.ledger import Snapshot, take_snapshot
+from hinan.agent.ledger import Snapshot, served_attempt, take_snapshot
 from hinan.agent.prover import prove
 from hinan.agent.trainers import Trainer, Trainers
 from hinan.core.agenda import Bury, Commit, Drain, NodeState, Prove, Release, Remove, Stop, Task, agenda
@@ -35,6 +36,10 @@ log = logging.getLogger("hinan.agent")
 
 HEARTBEAT_S = 2.0
 UNREACHABLE_AFTER_S = 15.0
+NEWS = 100
+
+GRACE_S = 25.0
+"""An agent that is asked to end (SIGTERM among others) gives a running drain this long to finish."""
 
 
 class Node:
@@ -46,27 +51,39 @@ class Node:
         """Nothing is deleted before a trainer has said how much to keep."""
         self.trainers = Trainers(self._trainer_ended)
         self.ram_cap_bytes: int | None = None
-        self.keeper = Keeper(arena, self.trainers, lambda: room(arena.root, self.ram_cap_bytes))
+        self.keeper = Keeper(arena, self.trainers, self._room)
         self.snapshot = Snapshot()
         self.slots: tuple[Slot, ...] = ()
         self.round: Round | None = None
         self.failed: dict[StepId, str] = {}
         self.failed_in_a_row = 0
         self.drain_s: float | None = None
-        self.wanted: set[StepId] = set()
+        self.wanted: Counter[StepId] = Counter()
+        """How many callers wait for a step to be committed."""
         self.closing = False
         self.ram_is_spare = False
         """The run closed and everything is committed: the arena may go."""
-        self.news: list[str] = []
+        self._newest_met = 0
+        self.news: deque[str] = deque(maxlen=NEWS)
+        self.told = 0
+        """Failures told so far; `news` holds the last of them."""
         self.stop_reason: str | None = None
+        self.grace_s = GRACE_S
         self.on_change: list[Callable[[], None]] = []
         """Called after each look, when anything may have changed: waiting requests look at the node here."""
         self._changed = asyncio.Event()
         self._ending = threading.Event()
         self._busy: set[str] = set()
         self._threads = {lane: ThreadPoolExecutor(1, f"hinan-{lane}") for lane in ("prove", "drain", "target")}
-        self.drainer = Drainer(arena, target, lambda: self.snapshot.served, self._ending.wait)
+        self.drainer = Drainer(arena, target, lambda: served_attempt(target, node), self._ending.wait)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._draining: asyncio.Task[None] | None = None
+
+    def _room(self) -> dict[str, int]:
+        """Bytes left under each limit, the user's budget among them: what the slots hold already is taken from it."""
+        held_bytes = sum(files.image_bytes for files in self.keeper.files.values())
+        cap = self.ram_cap_bytes
+        return room(self.arena.root, None if cap is None else cap - held_bytes)
 
     # -- what is known -------------------------------------------------------------------------------------------
 
@@ -96,11 +113,18 @@ class Node:
     @property
     def is_idle(self) -> bool:
         """Nothing is being done and nothing is left to do."""
-        return not self._busy and not self.trainers.alive and not agenda(self.state())
+        left = [t for t in agenda(self.state()) if not (isinstance(t, Prove) and t.slot in self.keeper.unprovable)]
+        return not self._busy and not self.trainers.alive and not left
+
+    def met(self, attempt: int) -> None:
+        """A trainer of this attempt has said hello. What an older attempt said at its close is over."""
+        if attempt > self._newest_met:
+            self._newest_met, self.closing, self.ram_is_spare = attempt, False, False
 
     def tell(self, text: str) -> None:
         """A failure that users must hear of at their next call."""
         self.news.append(text)
+        self.told += 1
         log.error("report %s", text)
 
     # -- living --------------------------------------------------------------------------------------------------
@@ -125,7 +149,6 @@ class Node:
                 await self._changed.wait()
         finally:
             beat.cancel()
-            self._ending.set()
             self.trainers.close()
 
     async def refresh(self) -> None:
@@ -139,11 +162,10 @@ class Node:
             self.snapshot = replace(self.snapshot, reachable=False)
         self.look()
 
-    def finish(self, grace_s: float) -> None:
-        """Wait for a running drain up to a grace; then stop the threads."""
-        deadline = time.monotonic() + grace_s
-        while self.round is not None and time.monotonic() < deadline and not self._ending.wait(0.05):
-            pass
+    async def finish(self) -> None:
+        """Wait for a running drain up to `grace_s`; then stop the threads."""
+        if self._draining is not None and not self._draining.done():
+            await asyncio.wait([self._draining], timeout=self.grace_s)
         self._ending.set()
         for pool in self._threads.values():
             pool.shutdown(wait=False, cancel_futures=True)
@@ -181,12 +203,12 @@ class Node:
                 if "drain" not in self._busy:
                     files = {self.keeper.files[name].rank: self.keeper.files[name] for name in slots}
                     self.round = Round(step_id, files)
-                    self._background("drain", self._drain(self.round))
+                    self._draining = self._background("drain", self._drain(self.round))
             case Commit() | Bury() | Remove():
                 if "target" not in self._busy:
                     self._background("target", self._tidy(task))
 
-    def _background(self, lane: str, work: Coroutine[None, None, None]) -> None:
+    def _background(self, lane: str, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         self._busy.add(lane)
         task = asyncio.create_task(work)
         self._tasks.add(task)
@@ -200,6 +222,7 @@ class Node:
             self.look()
 
         task.add_done_callback(done)
+        return task
 
     async def _prove(self, slot: str) -> None:
         files = self.keeper.files[slot]
@@ -234,9 +257,10 @@ class Node:
             self.failed_in_a_row += 1
             self.tell(str(error))
         finally:
-            await self.refresh()
-            self.wanted.discard(step_id)
-            self.round = None
+            try:
+                await self.refresh()
+            finally:
+                self.round = None
 
     async def _tidy(self, task: Commit | Bury | Remove) -> None:
         def work() -> None:

@@ -7,11 +7,15 @@ Promises:  every request is answered or its connection is closed; only processes
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
 import struct
+from collections import Counter
 from collections.abc import Callable
+
+from msgspec import MsgspecError
 
 from hinan.agent.loop import Node
 from hinan.agent.status import status
@@ -24,6 +28,7 @@ from hinan.core.slot import Phase
 from hinan.core.watermark import held_everywhere
 from hinan.formats import messages as m
 from hinan.host.process import Process
+from hinan.host.rpc import short_path
 
 log = logging.getLogger("hinan.agent")
 
@@ -44,11 +49,14 @@ class Server:
         """Start to listen. The socket is made under a mask that leaves it to the owner alone."""
         path = self._node.arena.root / "agent.sock"
         path.unlink(missing_ok=True)
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         mask = os.umask(0o177)
         try:
-            return await asyncio.start_unix_server(self._serve, str(path), limit=_LINE_BYTES)
+            with short_path(path) as name:
+                listening.bind(name)
         finally:
             os.umask(mask)
+        return await asyncio.start_unix_server(self._serve, sock=listening, limit=_LINE_BYTES)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = writer.get_extra_info("socket")
@@ -64,7 +72,7 @@ class Server:
                 task = asyncio.create_task(self._reply(session, ask, writer))
                 pending.add(task)
                 task.add_done_callback(pending.discard)
-        except (ConnectionError, ValueError, asyncio.LimitOverrunError) as error:
+        except (ConnectionError, ValueError, asyncio.LimitOverrunError, MsgspecError) as error:
             log.info("connection.lost error=%r", str(error))
         finally:
             for task in pending:
@@ -74,7 +82,12 @@ class Server:
             writer.close()
 
     async def _reply(self, session: _Session, ask: m.Ask, writer: asyncio.StreamWriter) -> None:
-        answer = await session.answer(ask.body)
+        try:
+            answer = await session.answer(ask.body)
+        except Exception:
+            log.exception("bug request=%s", type(ask.body).__name__)
+            writer.close()  # the asker tries again on a new connection; silence would cost it the whole time-out
+            return
         node = self._node
         reply = m.Reply(
             ask.number,
@@ -84,8 +97,9 @@ class Server:
             committed=node.snapshot.committed,
             drain_s=node.drain_s,
         )
-        writer.write(m.line(reply))
-        await writer.drain()
+        with contextlib.suppress(ConnectionError):
+            writer.write(m.line(reply))
+            await writer.drain()
 
     async def until(self, ready: Ready) -> m.Answer:
         """Wait until `ready` has an answer; it is asked after every look of the node."""
@@ -119,12 +133,12 @@ class _Session:
         self._trainer: Trainer | None = None
         self._hello: m.Hello | None = None
         self._reads: list[str] = []
-        self._told = len(node.news)
+        self._told = node.told
 
     def news(self) -> list[str]:
         """Failures since this connection was last told."""
-        fresh, self._told = self._node.news[self._told :], len(self._node.news)
-        return fresh
+        new, self._told = self._node.told - self._told, self._node.told
+        return list(self._node.news)[-new:] if new else []
 
     def end(self) -> None:
         """The connection closed: its read leases end; its process may well live on."""
@@ -158,6 +172,7 @@ class _Session:
             case m.Close():
                 return await self._close(request)
             case m.Stop():
+                self._node.grace_s = request.grace_s
                 self._node.stop_reason = f"asked to stop (grace {request.grace_s:g} s)"
                 self._node.look()
                 return m.Done()
@@ -176,6 +191,7 @@ class _Session:
         if trainer is None:
             return m.Refused("unknown", f"there is no process {hello.pid} here (another PID namespace?)")
         trainer.hello = self._hello = hello
+        self._node.met(hello.attempt)
         if self._fenced() is None:
             self._node.keep = Keep(hello.keep_last, hello.keep_every)
             self._node.ram_cap_bytes = hello.ram_bytes
@@ -188,6 +204,8 @@ class _Session:
         if self._trainer is None or self._hello is None:
             return m.Refused("unknown", "say hello first")
         trainer, ranks = self._trainer, self._hello.local_ranks
+        if request.holding is not None:
+            trainer.leased = set(request.holding)
         if self._hello.attempt not in self._node.snapshot.history.resumes:
             self._node.refresh_soon()  # it resumed a moment ago; until that is read, its slots all stay
 
@@ -206,10 +224,13 @@ class _Session:
         return await self._server.until(ready)
 
     def _settled(self) -> m.Answer | None:
-        waiting = [s for s in self._node.slots if s.phase is Phase.SEALED and s.name not in self._node.keeper.unprovable]
+        # Looked at now: before this agent's first look, or since its last one, there may be seals it has not seen.
+        sealed = [s for s in self._node.state().slots if s.phase is Phase.SEALED]
+        waiting = [s for s in sealed if s.name not in self._node.keeper.unprovable]
         return None if waiting else m.Done()
 
     def _read(self, request: m.Read) -> m.Answer:
+        self._node.state()  # looked at now: an agent that has just been started knows no slot before its first look
         missing = [slot for slot in request.slots if slot not in self._node.keeper.files]
         if missing:
             return m.Refused("unknown", f"there is no slot {missing[0]}")
@@ -220,7 +241,7 @@ class _Session:
     async def _watch(self, request: m.Watch) -> m.Answer:
         node, step_id = self._node, StepId(request.attempt, request.step)
         if request.moment == "committed":
-            node.wanted.add(step_id)
+            node.wanted[step_id] += 1
 
         def ready() -> m.Answer | None:
             if (fenced := self._fenced()) is not None:
@@ -228,14 +249,27 @@ class _Session:
             state = node.state()
             if step_id in state.committed:
                 return m.Done()
+            newest = state.history.newest_claim
+            if request.attempt < newest:
+                return m.Refused("fenced", f"attempt {newest} of this run has started; attempt {request.attempt} must end")
             if step_id in state.lost:
                 return m.Refused("failed", f"{step_id} is lost: a rank had no free slot for it")
             if request.moment == "held":
                 w = state.w
                 return m.Done() if step_id in held_everywhere(node.slots) or (w is not None and w >= step_id) else None
-            return m.Refused("failed", node.failed[step_id]) if step_id in node.failed else None
+            if step_id in node.failed:
+                return m.Refused("failed", node.failed[step_id])
+            if state.reachable and step_id != state.round and not any(s.holds == step_id for s in state.slots):
+                return m.Refused("failed", f"{step_id} was replaced in RAM by a newer step before it was committed")
+            return None
 
-        return await self._server.until(ready)
+        try:
+            return await self._server.until(ready)
+        finally:
+            if request.moment == "committed":
+                node.wanted[step_id] -= 1  # nobody waits any more, also when the caller has gone: nothing is kept for it
+                node.wanted += Counter()
+                node.look()
 
     async def _close(self, request: m.Close) -> m.Answer:
         node = self._node
@@ -256,8 +290,8 @@ class _Session:
             state = node.state()
             if not state.reachable:
                 return m.Refused("failed", f"the target {node.target.root} cannot be reached; the newest step stays in RAM")
-            w = state.w
-            if w is None or any(s >= w for s in state.committed):
+            w, line = state.w, state.line
+            if w is None or any(s >= w and s in line for s in state.committed):
                 return m.Done({"committed": node.snapshot.committed})
             if w in node.failed:
                 return m.Refused("failed", node.failed[w])

@@ -46,7 +46,7 @@ def status(node: Node) -> dict[str, Any]:
         "draining": node.round.step_id.step if node.round else None,
         "drain_s": node.drain_s,
         "direct_io": node.drainer.direct,
-        "failures": node.news[-20:],
+        "failures": list(node.news)[-20:],
         "failed_in_a_row": node.failed_in_a_row,
         "unreadable_facts": {**node.arena.problems, **node.target.problems},
         "leftovers": [str(s) for s in leftovers(state)],

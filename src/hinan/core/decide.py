@@ -72,6 +72,23 @@ class Decision:
         return tuple(c for c in self.candidates if c.ok)
 
     @property
+    def nothing_to_lose(self) -> bool:
+        """Whether no step was ever whole: all there is are RAM images of steps that some rank never held.
+
+        So it is when a rank dies in the middle of the run's first copy. Starting over then redoes a few steps, and loses
+        nothing that anybody was promised.
+        """
+        ranks: dict[StepId, set[int]] = {}
+        for view in self.views:
+            for image in view.images:
+                if view.tier != "ram":
+                    return False
+                ranks.setdefault(image.step_id, set()).add(image.rank)
+                if len(ranks[image.step_id]) == image.world_size:
+                    return False
+        return True
+
+    @property
     def chosen(self) -> Candidate | None:
         return next(iter(self.ranked), None)
 

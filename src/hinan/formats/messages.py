@@ -33,9 +33,14 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
 
 
 class Lease(msgspec.Struct, tag="lease", frozen=True):
-    """Ask for a slot to fill next; answered by Granted when there is one, or Refused."""
+    """Ask for a slot to fill next; answered by Granted when there is one, or Refused.
+
+    Attributes:
+        holding: slots the asker may still write into; every other lease it had has ended (a copy that failed).
+    """
 
     image_bytes: int
+    holding: list[str] | None = None
 
 
 class Sealed(msgspec.Struct, tag="sealed", frozen=True):

@@ -4,14 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from hinan.core.errors import AgentError
 from hinan.formats import messages
 
 _READ_BYTES = 1 << 16
+_SOCKET_PATH_BYTES = 107
+
+
+@contextlib.contextmanager
+def short_path(path: Path) -> Iterator[str]:
+    """A name for a socket that the kernel takes: at most 107 bytes, through a descriptor of its directory if need be."""
+    if len(os.fsencode(path)) <= _SOCKET_PATH_BYTES:
+        yield str(path)
+        return
+    fd = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{fd}/{path.name}"
+    finally:
+        os.close(fd)
 
 
 class AgentClient:
@@ -32,7 +48,8 @@ class AgentClient:
         self.last: messages.Reply | None = None
         """The last reply, for what every reply brings along."""
         try:
-            self._socket.connect(str(path))
+            with short_path(path) as name:
+                self._socket.connect(name)
         except OSError as error:
             self._socket.close()
             raise AgentError(f"no node agent answers at {path} ({error.strerror or error})", socket=str(path)) from None
@@ -66,6 +83,10 @@ class AgentClient:
         """Close the connection; read leases taken over it end. Safe to call twice, and from another thread."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits for an answer; close alone does not
+        self._socket.close()
+
+    def abandon(self) -> None:
+        """In a forked child: let go of the descriptor; the connection is the parent's and goes on."""
         self._socket.close()
 
     def _line(self, deadline: float) -> bytes:

@@ -12,6 +12,7 @@ from hinan.core.errors import AgentError
 from hinan.host.rpc import AgentClient
 
 _LOOK_EVERY_S = 0.02
+START_EVERY_S = 3.0
 
 
 def start_agent(target: Path, arena: Path, node: str) -> None:
@@ -41,16 +42,17 @@ def connect(arena: Path, timeout_s: float, start: tuple[Path, Path, str] | None 
     """
     path = arena / "agent.sock"
     deadline = time.monotonic() + timeout_s
-    started = False
+    start_at = 0.0
     while True:
         try:
             return AgentClient(path, max(0.1, deadline - time.monotonic()))
         except AgentError as error:
             if start is None or time.monotonic() > deadline:
                 raise AgentError(f"{error}{_tail(arena / 'agent.log')}", arena=str(arena)) from None
-        if not started and start is not None:
+        if start is not None and time.monotonic() >= start_at:
+            # Again and again: one that is just ending holds the lock, so that the new one sees it and ends.
             start_agent(*start)
-            started = True
+            start_at = time.monotonic() + START_EVERY_S
         time.sleep(_LOOK_EVERY_S)  # the socket appears when the agent is ready; there is nothing to wait on before
 
 

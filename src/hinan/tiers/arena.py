@@ -155,7 +155,10 @@ class Arena:
     def wipe(self) -> None:
         """Remove the whole arena and the directories above it that are then empty."""
         for path in list(self.root.glob("*")) + list(self.root.glob(f".*{PART_SUFFIX}")):
-            path.unlink(missing_ok=True)
+            if path.name != LOCK:
+                path.unlink(missing_ok=True)
+        # Ordering: the lock goes last. Once it is gone another agent may begin here, and must find nothing half removed.
+        (self.root / LOCK).unlink(missing_ok=True)
         for directory in (self.root, self.root.parent, self.root.parent.parent):
             with contextlib.suppress(OSError):
                 directory.rmdir()

@@ -38,6 +38,10 @@ READER_GRACE_S = 600.0
 R = TypeVar("R")
 
 
+def _is_ours(name: str) -> bool:
+    return name in (COMMIT, TOMBSTONE, READERS) or name.endswith(PART_SUFFIX) or parse_rank_file(name) is not None
+
+
 def now_text() -> str:
     """Wall time for people and records, in UTC."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -183,12 +187,17 @@ class Target:
 
     def stored(self) -> dict[StepId, Stored]:
         """What stands on the target of each step."""
-        return {step_id: self._stored(step_id) for step_id in self.step_ids()}
+        found = ((step_id, self._stored(step_id)) for step_id in self.step_ids())
+        return {step_id: stored for step_id, stored in found if stored is not None}
 
-    def _stored(self, step_id: StepId) -> Stored:
+    def _stored(self, step_id: StepId) -> Stored | None:
+        """None for a directory in which only foreign files are left: its step was removed, and nobody need do it again."""
         directory = self.directory(step_id)
         with contextlib.suppress(FileNotFoundError):
-            parsed = [parse_rank_file(entry.name) for entry in os.scandir(directory)]
+            names = [entry.name for entry in os.scandir(directory)]
+            if names and not any(map(_is_ours, names)):
+                return None
+            parsed = [parse_rank_file(name) for name in names]
             images = {p[0] for p in parsed if p and p[1] == "safetensors"}
             manifests = {p[0] for p in parsed if p and p[1] == "json"}
             commit = self.commit_record(step_id)
@@ -275,6 +284,7 @@ class Target:
             (directory / TOMBSTONE).unlink(missing_ok=True)
             with contextlib.suppress(OSError):
                 directory.rmdir()
+        self._manifests = {key: m for key, m in list(self._manifests.items()) if Path(key[0]).parent != directory}
 
     @contextlib.contextmanager
     def reading(self, step_id: StepId, node: str) -> Iterator[None]:

@@ -29,9 +29,10 @@ class SlotMap:
     Ownership: `view` keeps the mapping alive as long as this object; tensors over it must not outlive it.
     """
 
-    def __init__(self, name: str, view: memoryview) -> None:
+    def __init__(self, name: str, view: memoryview, inode: int = 0) -> None:
         self.name = name
         self.view = view
+        self.inode = inode
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(view))
         self._header_sum = ""
 

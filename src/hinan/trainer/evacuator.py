@@ -37,7 +37,7 @@ from hinan.trainer.copying import SlotMap, enqueue
 from hinan.trainer.device import DevicePort, port_for
 from hinan.trainer.handle import Handle
 from hinan.trainer.layout import Plan, Planner
-from hinan.trainer.liaison import Liaison, Place, refusal
+from hinan.trainer.liaison import AGENT_START_S, Liaison, Place, refusal
 from hinan.trainer.ranks import Ranks
 from hinan.trainer.restore import Restore, Resumed
 from hinan.trainer.start import agree_on_run, mint_attempt, warn_of_shared_store
@@ -46,6 +46,7 @@ log = logging.getLogger("hinan")
 
 DEFAULT_TMPFS = Path("/dev/shm")  # noqa: S108 - the arena below it is for this user alone (0700)
 STEP_TIMES = 64
+CLOSE_TRIES = 3
 
 
 class Evacuator:
@@ -112,6 +113,7 @@ class Evacuator:
         self._boundaries: deque[float] = deque(maxlen=STEP_TIMES)
         self._prepared = False
         self._closed = False
+        self._pid = os.getpid()
         self.resumed: Resumed | None = None
         """What `restore()` did: step, attempt, source, reason; None before it was called."""
         atexit.register(self._at_exit)
@@ -128,6 +130,8 @@ class Evacuator:
             StructureError: the live state does not fit the saved one; nothing was written.
             PeerError: another rank failed or did not answer; it is named.
         """
+        if self.resumed is not None or self._closed:
+            raise ConfigError("evac.restore() works once, before the first evac.step(): make a new Evacuator to go back")
         began = time.monotonic()
         restore = Restore(self._place, self._target, self._ranks, self._attempt)
         self.resumed = restore.run(self._state, fresh=self._fresh)
@@ -152,6 +156,7 @@ class Evacuator:
         """
         if self.resumed is None:
             raise ConfigError("call evac.restore() once before the first evac.step(); it returns 0 on an empty target")
+        self._refuse_closed()
         self._step += 1
         self._boundaries.append(time.monotonic())
         if self._cadence.next_look and self._step >= self._cadence.next_look:
@@ -175,7 +180,8 @@ class Evacuator:
         """
         if self.resumed is None:
             raise ConfigError("call evac.restore() before evac.evacuate()")
-        already = self._last is not None and self._last.step == self._step and self._last.lost is None
+        self._refuse_closed()
+        already = self._last is not None and self._last.step == self._step  # also if it was lost: it is, for all ranks
         commit_at = self._step if wait == "committed" else self._cadence.now.commit_at(self._step)
         handle = self._last if already and self._last is not None else self._evacuate(commit_at)
         if wait != "held":
@@ -231,6 +237,10 @@ class Evacuator:
         """The newest evacuation of this process."""
         return self._last
 
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise ConfigError("this Evacuator is closed: nothing is saved any more. Close it after the last step.")
+
     def _evacuate(self, commit_at: int) -> Handle:
         began = time.monotonic()
         handle = Handle(StepId(self._attempt, self._step), self._watch)
@@ -244,13 +254,20 @@ class Evacuator:
         except HinanError as error:
             self._lose(handle, str(error))
             raise
+        except OSError as error:  # the arena was taken away under us: this step is lost, training is not
+            self._lose(handle, f"its slot could not be mapped: {error}")
+            return handle
         if slot is None:
             self._lose(handle, "no slot was free in time (the agent is slow or every slot is needed)")
             return handle
-        enqueue(plan, slot, self._port).join()
-        handle.image_bytes = plan.image_bytes
-        handle.stall_s = time.monotonic() - began
-        self._seal(handle, plan, slot, msgspec.json.encode(captured.small), commit_at)
+        try:
+            enqueue(plan, slot, self._port).join()
+            handle.image_bytes = plan.image_bytes
+            handle.stall_s = time.monotonic() - began
+            self._seal(handle, plan, slot, msgspec.json.encode(captured.small), commit_at)
+        finally:
+            self._liaison.give_back(slot.name)
+        self._liaison.want(plan.image_bytes)
         self._stalls.append(time.monotonic() - began)
         self._quietly(lambda: self._cadence.at_evacuation(self._step, self._measured()))
         return handle
@@ -259,14 +276,20 @@ class Evacuator:
         name = self._liaison.take(plan.image_bytes)
         if name is None:
             return None
-        if name not in self._slots or not self._arena.path(name).exists():
-            self._forget_unlinked()
-            self._slots[name] = SlotMap(name, map_file(self._arena.path(name), writable=True))
+        known = self._slots.get(name)
+        if known is None or not self._stands(known):
+            # Unmap slots that the agent has removed, so that their pages are freed.
+            self._slots = {n: slot for n, slot in self._slots.items() if self._stands(slot)}
+            path = self._arena.path(name)
+            inode = path.stat().st_ino
+            self._slots[name] = SlotMap(name, map_file(path, writable=True), inode)
         return self._slots[name]
 
-    def _forget_unlinked(self) -> None:
-        """Unmap slots that the agent has removed, so that their pages are freed."""
-        self._slots = {name: slot for name, slot in self._slots.items() if self._arena.path(name).exists()}
+    def _stands(self, slot: SlotMap) -> bool:
+        """Whether the file that is mapped is still the one of that name: a removed slot's name is given out again."""
+        with suppress(FileNotFoundError):
+            return self._arena.path(slot.name).stat().st_ino == slot.inode
+        return False
 
     def _seal(self, handle: Handle, plan: Plan, slot: SlotMap, small: bytes, commit_at: int) -> None:
         record = SealedRecord(
@@ -288,7 +311,6 @@ class Evacuator:
             self._lose(handle, f"the seal could not be published: {error}")
             return
         handle.mark_held()
-        self._liaison.want(plan.image_bytes)
         log.info(
             "held step=%d attempt=%d rank=%d bytes=%d stall_s=%.4f slot=%s",
             handle.step, handle.attempt, self._ranks.rank, plan.image_bytes, handle.stall_s, slot.name,
@@ -348,11 +370,11 @@ class Evacuator:
         """Wait for a moment on a connection of its own; a restarted agent is asked again."""
         deadline = time.monotonic() + timeout_s
         while True:
-            left = min(deadline - time.monotonic(), 3600.0)
+            left = max(0.01, min(deadline - time.monotonic(), 3600.0))
             try:
-                client = self._place.connect()
+                client = self._place.connect(min(left, AGENT_START_S))
                 try:
-                    answer = client.ask(m.Watch(step_id.attempt, step_id.step, moment), max(0.01, left))
+                    answer = client.ask(m.Watch(step_id.attempt, step_id.step, moment), left)
                 finally:
                     client.close()
             except AgentError:
@@ -364,13 +386,7 @@ class Evacuator:
             return
 
     def _say_closed(self, keep_ram: bool) -> None:
-        client = self._place.connect()
-        try:
-            answer = client.ask(self._hello([]), self._timeout_s)
-            if isinstance(answer, m.Done):
-                answer = client.ask(m.Close(self._step, keep_ram), 3600.0)
-        finally:
-            client.close()
+        answer = self._asked_to_close(keep_ram)
         if isinstance(answer, m.Refused):
             error = refusal(answer)
             raise error if isinstance(error, Fenced) else SavingError(f"the run was closed, but {answer.reason}")
@@ -378,10 +394,26 @@ class Evacuator:
             with suppress(AlreadyPublished):
                 self._target.publish_attempt(ClosedRecord(self._attempt, self._step, now_text()))
 
+    def _asked_to_close(self, keep_ram: bool) -> m.Answer:
+        """The agent's answer; one that dies meanwhile is started again and asked again, `CLOSE_TRIES` times in all."""
+        for left in reversed(range(CLOSE_TRIES)):
+            try:
+                client = self._place.connect()
+                try:
+                    answer = client.ask(self._hello([]), self._timeout_s)
+                    return client.ask(m.Close(self._step, keep_ram), 3600.0) if isinstance(answer, m.Done) else answer
+                finally:
+                    client.close()
+            except AgentError as error:
+                if left == 0:
+                    raise
+                log.warning("close.again %s", error)
+        raise AssertionError("unreachable: the last try returns or raises")
+
     def _at_exit(self) -> None:
         """The interpreter ends without close(): wait a moment for the newest step, and say what becomes of it."""
-        if self._closed or self._last is None or self._last.lost is not None:
-            return
+        if self._closed or self._last is None or self._last.lost is not None or os.getpid() != self._pid:
+            return  # nothing to wait for, or a forked child, whose parent goes on
         try:
             self._last.wait("committed", self._timeout_s)
         except HinanError as error:

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
 import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from hinan.core.errors import AgentError, BudgetError, Fenced, HinanError, SavingError
 from hinan.formats import messages as m
@@ -48,6 +51,7 @@ class Liaison:
         self._changed = threading.Condition()
         self._wanted_bytes: int | None = None
         self._lease: m.Granted | None = None
+        self._filling: set[str] = set()
         self._failure: HinanError | None = None
         self._patience_s = timeout_s
         self._stopping = False
@@ -89,7 +93,13 @@ class Liaison:
                 self._patience_s = 0.0
                 return None
             slot, self._lease, self._wanted_bytes = self._lease.slot, None, None
+            self._filling.add(slot)
             return slot
+
+    def give_back(self, slot: str) -> None:
+        """The slot is sealed, or nothing will come into it: this process does not write into it any more."""
+        with self._changed:
+            self._filling.discard(slot)
 
     def check(self) -> None:
         """Raise what the agent has refused since the last call."""
@@ -118,7 +128,9 @@ class Liaison:
             try:
                 client = self._connected()
                 self._serve(client)
-            except AgentError as error:
+            except (HinanError, OSError, ValueError, subprocess.SubprocessError, msgspec.MsgspecError) as error:
+                # Whatever went wrong (no process could be started, an answer of another version), the thread lives on:
+                # without it no evacuation would ever find a slot again.
                 log.warning("agent.lost %s", error)
                 self._drop()
                 with self._changed:
@@ -127,9 +139,7 @@ class Liaison:
     def _connected(self) -> AgentClient:
         if self._client is None:
             client = self._place.connect()
-            with self._changed:
-                held = [] if self._lease is None else [self._lease.slot]
-            self._hear(client, client.ask(self._hello(held), AGENT_START_S))
+            self._hear(client, client.ask(self._hello(self._holding()), AGENT_START_S))
             self._connections += 1
             self._client = client
         return self._client
@@ -141,13 +151,18 @@ class Liaison:
                 return
             wanted = self._wanted_bytes
         assert wanted is not None
-        answer = client.ask(m.Lease(wanted), LEASE_WAIT_S)
+        answer = client.ask(m.Lease(wanted, self._holding()), LEASE_WAIT_S)
         self._hear(client, answer)
         with self._changed:
             self._patience_s = self._timeout_s
             if isinstance(answer, m.Granted) and answer.image_bytes == self._wanted_bytes:
                 self._lease = answer
             self._changed.notify_all()
+
+    def _holding(self) -> list[str]:
+        """Slots that this process may write into."""
+        with self._changed:
+            return sorted(self._filling | ({self._lease.slot} if self._lease is not None else set()))
 
     @property
     def _needs_lease(self) -> bool:
@@ -191,6 +206,6 @@ def _close_in_children(liaison: Liaison) -> None:
     def in_child() -> None:
         alive = weak()
         if alive is not None and alive._client is not None:
-            alive._client.close()
+            alive._client.abandon()
 
     os.register_at_fork(after_in_child=in_child)

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hinan.core.decide import Candidate, Decision, Image, decide
-from hinan.core.errors import DamageError, FormatError, HinanError, NothingToResume
+from hinan.core.errors import AgentError, DamageError, FormatError, HinanError, NothingToResume
 from hinan.core.ids import StepId
 from hinan.formats import messages as m
 from hinan.formats.records import FailureRecord, ManifestRecord, ResumeRecord
+from hinan.host.rpc import AgentClient
 from hinan.tiers.arena import Arena
 from hinan.tiers.mapping import map_file, read_file, read_header
 from hinan.tiers.target import Target, now_text
@@ -124,15 +125,34 @@ class Restore:
     def _settle(self) -> None:
         """Let the agent take the digests that are still missing; without an agent the proven images must do."""
         try:
-            client = self._place.connect()
-            client.ask(m.Settle(), VIEWS_TIMEOUT_S)
-            client.close()
+            self._ask(m.Settle(), time.monotonic() + VIEWS_TIMEOUT_S).close()
         except HinanError as error:
             log.warning("restore.unsettled %s", error)
 
+    def _ask(self, request: m.Request, deadline: float) -> AgentClient:
+        """Ask the agent, and again the one that is started in its place if it dies; the open connection.
+
+        Raises:
+            AgentError: no answer by the deadline.
+            FormatError: the agent refused.
+        """
+        while True:
+            left = max(0.1, deadline - time.monotonic())
+            try:
+                client = self._place.connect(left)
+                answer = client.ask(request, left)
+            except AgentError:
+                if time.monotonic() >= deadline:
+                    raise
+                continue
+            if isinstance(answer, m.Refused):
+                client.close()
+                raise FormatError(answer.reason)
+            return client
+
     def _refuse_if_trained(self, decision: Decision) -> None:
         """Raise if there is something to lose. An earlier attempt that never evacuated leaves nothing: start at 0."""
-        if not decision.candidates:
+        if decision.nothing_to_lose:
             return
         lines = [f"  {c.step_id} from {c.tier}: {c.reason}" for c in decision.candidates]
         raise NothingToResume(
@@ -184,11 +204,7 @@ class Restore:
         return [*writes, lambda: set_rng_state(rng)]
 
     def _from_ram(self, source: Image, held: ExitStack) -> tuple[memoryview, ManifestRecord, str]:
-        client = self._place.connect()
-        held.callback(client.close)
-        answer = client.ask(m.Read([source.place]), VIEWS_TIMEOUT_S)
-        if isinstance(answer, m.Refused):
-            raise FormatError(answer.reason)
+        held.callback(self._ask(m.Read([source.place]), time.monotonic() + VIEWS_TIMEOUT_S).close)
         name = str(self._arena.path(source.place))
         files = next((f for f in self._arena.scan() if f.name == source.place), None)
         if files is None or files.sealed is None or files.proven is None:

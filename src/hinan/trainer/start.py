@@ -80,9 +80,7 @@ def mint_attempt(target: Target, run_id: str, ranks: Ranks, *, take_over: bool) 
     attempt, failure = 0, None
     if ranks.rank == 0:
         try:
-            if not take_over:
-                _wait_for_the_end(target)
-            attempt = _claim(target, run_id, ranks.world_size)
+            attempt = _claim(target, run_id, ranks.world_size, take_over=take_over)
         except (HinanError, OSError) as error:
             failure = error
     ranks.agree(failure, "claiming an attempt")
@@ -91,12 +89,14 @@ def mint_attempt(target: Target, run_id: str, ranks: Ranks, *, take_over: bool) 
     return minted
 
 
-def _claim(target: Target, run_id: str, world_size: int) -> int:
+def _claim(target: Target, run_id: str, world_size: int, *, take_over: bool) -> int:
     me = this_process()
     launcher = {name: os.environ[name] for name in _LAUNCHER_VARIABLES if name in os.environ}
-    attempt = target.history().newest_claim
+    attempt = 0
     while True:
-        attempt += 1
+        if not take_over:
+            _wait_for_the_end(target)  # asked before each try: somebody who was faster by a moment is alive
+        attempt = max(attempt, target.history().newest_claim) + 1
         record = ClaimRecord(
             attempt=attempt,
             run_id=run_id,

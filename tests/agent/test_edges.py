@@ -1,0 +1,322 @@
+"""Edges of the agent's life: late callers, failed copies, a run's end beside the next one's start, what must not grow."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hinan.agent import abandoned
+from hinan.agent.__main__ import _part
+from hinan.agent.ledger import take_snapshot
+from hinan.agent.loop import NEWS, Node
+from hinan.agent.server import Server, _Session
+from hinan.core.budget import MARGIN_BYTES
+from hinan.core.ids import StepId, image_file, manifest_file
+from hinan.formats import messages as m
+from hinan.formats import records as r
+from hinan.formats.image import Entry, lay_out
+from hinan.host.process import this_process
+from hinan.tiers.arena import AGENT, LOCK, SEALED, Arena
+from hinan.tiers.target import Target
+
+RAW, HEADER = lay_out([Entry("x", "F32", (1024,))], {})
+DEAD = (1, 0)
+
+
+class Place:
+    """A target and an arena of one run, with images in them."""
+
+    def __init__(self, root: Path) -> None:
+        self.target = Target(root / "target")
+        self.run_id = self.target.open_or_create().run_id
+        self.arena = Arena(root / "tmpfs" / "hinan-0" / self.run_id / "here")
+        self.arena.create()
+        me = this_process()
+        self.me = (me.pid, me.start_ticks)
+        self.arena.publish(AGENT, r.AgentRecord("here", self.run_id, *DEAD, str(self.target.root), str(self.arena.root)))
+
+    def node(self) -> Node:
+        return Node(self.arena, self.target, self.run_id, "here")
+
+    def attempt(self, n: int, parent: StepId | None = None, owner: tuple[int, int] | None = None) -> None:
+        self.target.publish_attempt(r.ClaimRecord(n, self.run_id, "here", *(owner or self.me), 1, ""))
+        self.target.publish_attempt(r.ResumeRecord(n, parent.attempt if parent else None, parent.step if parent else 0, ""))
+
+    def sealed(self, step_id: StepId, rank: int = 0, owner: tuple[int, int] = DEAD, world_size: int = 1) -> str:
+        slot = self.arena.new_slot(r.OwnerRecord(*owner, step_id.attempt, rank), HEADER.image_bytes)
+        self.fill(slot, step_id, rank, world_size)
+        return slot
+
+    def fill(self, slot: str, step_id: StepId, rank: int = 0, world_size: int = 1, header_sum: str = "") -> None:
+        with self.arena.path(slot).open("r+b") as image:
+            image.write(RAW)
+        self.arena.publish(slot + SEALED, self.seal(step_id, rank, world_size, header_sum))
+
+    def seal(self, step_id: StepId, rank: int = 0, world_size: int = 1, header_sum: str = "") -> r.SealedRecord:
+        sum_ = header_sum or r.fact_sum(RAW)
+        small = msgspec.Raw(b"{}")
+        return r.SealedRecord(*step_id, rank, world_size, "here", HEADER.image_bytes, sum_, small, 0, "", 0.0)
+
+    def commit(self, step_id: StepId) -> None:
+        directory = self.target.make_directory(step_id)
+        (directory / image_file(0)).write_bytes(RAW)
+        proven = r.ProvenRecord(*step_id, 0, "", 1, [], late=False)
+        (directory / manifest_file(0)).write_bytes(r.encode(r.ManifestRecord(self.seal(step_id), proven)))
+        assert self.target.manifest(step_id, 0) is not None
+        self.target.publish_commit(step_id, 1)
+
+    def hello(self, attempt: int = 1, **more: object) -> m.Hello:
+        return m.Hello(self.run_id, attempt, 0, 1, 1, *self.me, **more)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def live(place: Place, scenario: Callable[[Node, Server], Awaitable[None]]) -> None:
+    """Play a scenario against a living node."""
+
+    async def main() -> None:
+        node = place.node()
+        server = Server(node)
+        life = asyncio.create_task(node.run())
+        try:
+            async with asyncio.timeout(20):
+                await scenario(node, server)
+        finally:
+            node.stop_reason = "the test is over"
+            node.look()
+            await life
+            await node.finish()
+
+    asyncio.run(main())
+
+
+def test_a_reader_is_not_turned_away_by_an_agent_that_has_just_started(place: Place) -> None:
+    """It has not looked yet, but the slot is there: a refusal would rule the newest step out for good."""
+    slot = place.sealed(StepId(1, 5))
+
+    async def main() -> None:
+        node = place.node()
+        session = _Session(node, Server(node))
+        assert session._settled() is None  # the image waits to be proven
+        assert await session.answer(m.Read([slot])) == m.Done()
+
+    asyncio.run(main())
+
+
+def test_a_failed_copy_gives_its_slot_back(place: Place) -> None:
+    """The asker says what it still holds; every other lease it had is over."""
+    place.attempt(1)
+
+    async def scenario(node: Node, server: Server) -> None:
+        session = _Session(node, server)
+        await session.answer(place.hello())
+        names = {(await session.answer(m.Lease(HEADER.image_bytes, []))).slot for _ in range(5)}  # type: ignore[union-attr]
+        assert len(names) == 1
+
+    live(place, scenario)
+
+
+def test_the_ram_budget_counts_once(place: Place) -> None:
+    """With room for two images there is no third one after two were made."""
+    place.attempt(1)
+    budget = MARGIN_BYTES + 2 * HEADER.image_bytes + 10
+
+    async def scenario(node: Node, server: Server) -> None:
+        session = _Session(node, server)
+        await session.answer(place.hello(ram_bytes=budget))
+        held: list[str] = []
+        for _ in range(2):
+            answer = await session.answer(m.Lease(HEADER.image_bytes, list(held)))
+            assert isinstance(answer, m.Granted)
+            held.append(answer.slot)
+        third = asyncio.create_task(session.answer(m.Lease(HEADER.image_bytes, list(held))))
+        done, _ = await asyncio.wait([third], timeout=0.3)
+        assert not done
+        third.cancel()
+
+    live(place, scenario)
+
+
+def test_waiting_for_a_step_that_was_replaced_fails(place: Place) -> None:
+    """A later evacuation took its slot before it was drained: the caller hears so, instead of waiting for ever."""
+    place.attempt(1)
+    place.sealed(StepId(1, 9), owner=place.me)
+
+    async def scenario(node: Node, server: Server) -> None:
+        answer = await _Session(node, server).answer(m.Watch(1, 5, "committed"))
+        assert isinstance(answer, m.Refused)
+        assert "replaced" in answer.reason
+        assert not node.wanted
+
+    live(place, scenario)
+
+
+def test_waiting_in_a_fenced_attempt_ends(place: Place) -> None:
+    """A newer attempt runs; the old one's waiting caller is told to end."""
+    place.attempt(1)
+    place.attempt(2)
+    place.sealed(StepId(1, 5), owner=place.me)
+
+    async def scenario(node: Node, server: Server) -> None:
+        answer = await _Session(node, server).answer(m.Watch(1, 5, "committed"))
+        assert isinstance(answer, m.Refused)
+        assert answer.kind == "fenced"
+
+    live(place, scenario)
+
+
+def test_a_caller_that_stops_waiting_leaves_no_wish(place: Place) -> None:
+    """Its connection closed: the step is not kept for its sake."""
+    place.attempt(1)
+    place.sealed(StepId(1, 5), owner=place.me, world_size=2)
+
+    async def scenario(node: Node, server: Server) -> None:
+        waiting = asyncio.create_task(_Session(node, server).answer(m.Watch(1, 5, "committed")))
+        while not node.wanted:
+            await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert not node.wanted
+
+    live(place, scenario)
+
+
+def test_a_new_attempt_calls_off_the_end_of_the_last(place: Place) -> None:
+    """The run was closed and is started again while its agent still lives: the RAM is not spare any more."""
+    place.attempt(1)
+
+    async def scenario(node: Node, server: Server) -> None:
+        session = _Session(node, server)
+        await session.answer(place.hello())
+        assert isinstance(await session.answer(m.Close(0, keep_ram=False)), m.Done)
+        assert node.ram_is_spare
+        place.attempt(2)
+        await _Session(node, server).answer(place.hello(2))
+        assert not node.ram_is_spare
+        assert not node.closing
+
+    live(place, scenario)
+
+
+def test_a_damaged_image_does_not_keep_the_agent_for_ever(place: Place) -> None:
+    """An image that cannot be proven is no work left to do."""
+    place.attempt(1, owner=DEAD)
+    slot = place.arena.new_slot(r.OwnerRecord(*DEAD, 1, 0), HEADER.image_bytes)
+    place.fill(slot, StepId(1, 5), header_sum="0" * 32)
+
+    async def scenario(node: Node, server: Server) -> None:
+        while not node.is_idle:
+            await asyncio.sleep(0.01)
+        assert slot in node.keeper.unprovable
+
+    live(place, scenario)
+
+
+def test_failures_told_do_not_grow_without_end(place: Place) -> None:
+    """A target that is away for days: the last failures are kept, and every listener hears those it has not heard."""
+
+    async def main() -> None:
+        node = place.node()
+        session = _Session(node, Server(node))
+        node.tell("one")
+        assert session.news() == ["one"]
+        for i in range(3 * NEWS):
+            node.tell(str(i))
+        assert session.news() == [str(i) for i in range(2 * NEWS, 3 * NEWS)]
+        assert session.news() == []
+
+    asyncio.run(main())
+
+
+def test_an_unreadable_target_is_not_gone(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An I/O error of the mount is no word about the run; the agent looks again later."""
+
+    def broken(self: Path) -> bool:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(Path, "is_dir", broken)
+    snapshot = take_snapshot(place.target, place.run_id, "here")
+    assert not snapshot.gone
+    assert not snapshot.reachable
+
+
+def test_the_ram_stays_when_the_mount_is_away(place: Place, tmp_path: Path) -> None:
+    """The target's whole directory vanished, as after an unmount: what RAM holds may be the only copy."""
+    place.attempt(1, owner=DEAD)
+    place.sealed(StepId(1, 5))
+    record = r.AgentRecord("here", place.run_id, *DEAD, str(tmp_path / "away" / "target"), str(place.arena.root))
+    place.arena.root.joinpath(AGENT).unlink()
+    place.arena.publish(AGENT, record)
+
+    async def main() -> None:
+        node = Node(place.arena, Target(tmp_path / "away" / "target"), place.run_id, "here")
+        await node.refresh()
+        assert node.snapshot.gone
+        node.stop_reason = "the target is gone"
+        _part(node, place.arena)
+        await node.finish()
+
+    asyncio.run(main())
+    assert place.arena.exists
+
+
+def test_an_orphan_on_the_target_replaces_no_ram_copy(place: Place) -> None:
+    """A committed step that is not on the lineage is newer by its number only."""
+    place.attempt(1, owner=DEAD)
+    place.attempt(2, owner=DEAD)  # started afresh, committed step 7, and was left behind
+    place.commit(StepId(2, 7))
+    place.attempt(3, parent=StepId(1, 5), owner=DEAD)
+    place.sealed(StepId(1, 5))
+    assert "not on its target" in (abandoned.why_needed(place.arena) or "")
+
+
+def test_foreign_files_in_a_removed_step_are_left_in_peace(place: Place) -> None:
+    """The directory stays for their sake, and is not buried and removed again and again."""
+    place.commit(StepId(1, 5))
+    note = place.target.directory(StepId(1, 5)) / "notes.txt"
+    note.write_text("mine")
+    place.target.bury(StepId(1, 5), "superseded")
+    place.target.remove(StepId(1, 5))
+    assert place.target.stored() == {}
+    assert note.read_text() == "mine"
+
+
+def test_memory_of_manifests_is_bounded_by_what_stands(place: Place) -> None:
+    """Over thousands of commits the agent keeps nothing of steps that were deleted."""
+    for step in range(1, 30):
+        place.commit(StepId(1, step))
+        place.target.remove(StepId(1, step))
+    assert not place.target._manifests
+
+
+def test_a_lock_without_its_name_keeps_nobody_out(place: Place) -> None:
+    """An agent that frees its arena removes the lock last; who waits at the old file must not count it as taken."""
+    with abandoned.lock(place.arena.root) as first:
+        assert first
+        place.arena.root.joinpath(LOCK).unlink()
+        with abandoned.lock(place.arena.root) as second, abandoned.lock(place.arena.root) as third:
+            assert (second, third) == (True, False)
+
+
+def test_wiping_removes_the_lock_last(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    removed: list[str] = []
+    unlink = Path.unlink
+
+    def recorded(self: Path, missing_ok: bool = False) -> None:
+        removed.append(self.name)
+        unlink(self, missing_ok=missing_ok)
+
+    with abandoned.lock(place.arena.root):
+        place.sealed(StepId(1, 5))
+        monkeypatch.setattr(Path, "unlink", recorded)
+        place.arena.wipe()
+    assert removed[-1] == LOCK
+    assert not os.path.exists(place.arena.root)
