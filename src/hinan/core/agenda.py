@@ -134,7 +134,9 @@ Task = Prove | Drain | Commit | Bury | Remove | Release | Stop
 def stays(state: NodeState) -> dict[str, str]:
     """Slots that must keep their bytes, each with the reason."""
     line, w, resumed_from = state.line, state.w, resume_source(state.history)
-    in_use = {*state.wish.wanted, *([state.round] if state.round else [])}
+    # A wish pins only what a round can still fulfil; else a step that one rank lost would hold its slots for ever.
+    hopeful = {s for s in state.wish.wanted if s in line and s not in state.lost and s not in state.failed | state.committed}
+    in_use = {*hopeful, *([state.round] if state.round else [])}
     reasons = {
         s.name: must_stay(s, w=w, line=line, resumed_from=resumed_from, in_use=in_use, lost=state.lost) for s in state.slots
     }
