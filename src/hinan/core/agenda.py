@@ -134,8 +134,10 @@ Task = Prove | Drain | Commit | Bury | Remove | Release | Stop
 def stays(state: NodeState) -> dict[str, str]:
     """Slots that must keep their bytes, each with the reason."""
     line, w, resumed_from = state.line, state.w, resume_source(state.history)
-    # A wish pins only what a round can still fulfil; else a step that one rank lost would hold its slots for ever.
-    hopeful = {s for s in state.wish.wanted if s in line and s not in state.lost and s not in state.failed | state.committed}
+    # A wish pins only what a round can still fulfil; else a step that one rank lost, or whose round was abandoned by the
+    # coordinator of another node, would hold its slots for ever. (What may still become held everywhere stays anyway.)
+    hopeful = {s for s in held_everywhere(state.slots) if s in state.wish.wanted and s in line}
+    hopeful -= state.lost | state.failed | state.committed
     in_use = {*hopeful, *([state.round] if state.round else [])}
     reasons = {
         s.name: must_stay(s, w=w, line=line, resumed_from=resumed_from, in_use=in_use, lost=state.lost) for s in state.slots

@@ -27,9 +27,13 @@ def who(agent: Agent) -> str:
 
 
 def revive(world: World, host: Host, t: Trainer) -> Agent:
-    """The host's agent, started by this trainer if there is none (rule B7); the trainer says hello."""
+    """The host's agent, started by this trainer if there is none (rule B7); the trainer says hello.
+
+    A new agent reads the claims before it serves anybody, else an overtaken trainer would start one after another.
+    """
     if host.agent is None:
         host.agent = Agent(world.new_pid(), host.number, t.job.attempt, world.now)
+        host.agent.newest_claim = world.history(host.agent.pid).newest_claim
         world.say(who(host.agent), f"started by rank {t.rank} of attempt {t.job.attempt}")
     host.agent.served = max(host.agent.served, t.job.attempt)
     return host.agent
@@ -49,6 +53,7 @@ def look(world: World, agent: Agent) -> NodeState:
     me, target, rules = world.hosts[agent.host], world.target, world.rules
     reached = [h for h in world.peers(me) if h.agent is not None]
     history = world.history(agent.pid)
+    agent.newest_claim = max(agent.newest_claim, history.newest_claim)
     manifests = [m for m in map(rules.read_manifest, target.seen_manifests(world.now, agent.pid).values()) if m]
     commits, tombs = (target.seen(names, world.now, agent.pid) for names in (target.commits, target.tombs))
     stored = {

@@ -61,10 +61,10 @@ def _check_facts(world: World, files: SlotFiles) -> None:
         raise Violation(f"{files.name}.sealed says {fact.step_id}, the image holds {files.inode.chunks} (rules M1, B2)")
 
 
-def check_grant(world: World, served: int, t: Trainer, files: SlotFiles) -> None:
+def check_grant(world: World, known: int, t: Trainer, files: SlotFiles) -> None:
     """A lease is for the slot's one writer, of the newest attempt the agent knows, and nobody reads it."""
-    if t.job.attempt < served:
-        raise Violation(f"an agent that serves attempt {served} leases to attempt {t.job.attempt} (rule A4)")
+    if t.job.attempt < known:
+        raise Violation(f"an agent that knows of attempt {known} leases to attempt {t.job.attempt} (rule A4)")
     if files.inode.writer != t.pid:
         raise Violation(f"{files.name} belongs to process {files.inode.writer} and is leased to {t.pid} (rule B2)")
 
@@ -117,8 +117,7 @@ def check_commit(world: World, agent: Agent, step_id: StepId, world_size: int) -
 def check_delete(world: World, agent: Agent, step_id: StepId, what: str) -> None:
     """Only the newest attempt's agent deletes, and never what the run resumed from before something newer is safe twice."""
     _check_authority(world, agent, f"{what} {step_id}")
-    newest = max(world.truth.parents, default=0)
-    pinned = world.truth.parents.get(newest)
+    pinned = world.truth.parents.get(world.truth.newest)
     if step_id != pinned or step_id not in world.target.commits:
         return
     w, safe = watermark(world, world.peers(world.hosts[agent.host])), committed(world)
@@ -134,14 +133,15 @@ def _check_authority(world: World, agent: Agent, what: str) -> None:
 
 def intact_marks(world: World) -> Marks:
     """The best there is to resume from now."""
-    return Marks(watermark(world, intact=True), committed(world, intact=True))
+    return Marks(watermark(world, intact=True), committed(world, intact=True), world.truth.newest)
 
 
 def check_choice(world: World, step_id: StepId | None, seen: Marks) -> None:
     """Just before a resume is published: it goes back no further than damage forces it to.
 
     Args:
-        seen: `intact_marks` when the views were gathered; what was sealed or damaged after that could not be known.
+        seen: `intact_marks` when the views were gathered; what was sealed or damaged, or resumed by an attempt that was
+            overtaken, after that could not be known.
     """
     now = intact_marks(world)
     for then, best, where in ((seen.w, now.w, "held everywhere"), (seen.committed, now.committed, "committed")):
@@ -149,7 +149,7 @@ def check_choice(world: World, step_id: StepId | None, seen: Marks) -> None:
             continue
         if step_id is None or step_id < min(then, best):
             raise Violation(f"resumes from {step_id or 'nothing'} although {min(then, best)} is {where} (rule G1)")
-    if step_id is not None and not world.truth.on_line(step_id):
+    if step_id is not None and not world.truth.on_line(step_id, seen.line):
         raise Violation(f"resumes from {step_id}, which is not on the lineage (rule A3)")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from hinan.sim import agents
 from hinan.sim.trainers import end
 from hinan.sim.values import flipped
-from hinan.sim.world import Host, Job, Stage, Trainer, World
+from hinan.sim.world import Host, Job, Trainer, World
 
 
 def start_job(world: World, *, take_over: bool, fresh: bool = False) -> None:
@@ -29,9 +29,9 @@ def start_job(world: World, *, take_over: bool, fresh: bool = False) -> None:
 def restart_if_broken(world: World) -> None:
     """All ranks go when one has gone; what cannot be killed now stays as a zombie and is tried again later."""
     job = world.job
-    if all(t.alive for t in job.trainers) and job.stage is not Stage.OVER:
+    if all(t.alive for t in job.trainers) and not job.given_up:
         return
-    job.stage = Stage.OVER
+    job.given_up = True
     for t in job.trainers:
         if t.alive and (world.fault_in_between == 0 or world.rng.random() < 0.8):
             end(world, t, "killed by the launcher")
@@ -102,7 +102,7 @@ def replace_host(world: World) -> None:
     world.hosts.append(new)
     world.places[place] = new.number
     world.say("world", f"h{old.number} is cut off and replaced by h{new.number}; its processes live on")
-    world.job.stage = Stage.OVER
+    world.job.given_up = True
     for t in world.job.trainers:
         if t.host != old.number:
             end(world, t, "killed by the launcher")
@@ -111,7 +111,7 @@ def replace_host(world: World) -> None:
 
 def hang(world: World) -> None:
     """The launcher gives up on a job that lives and starts another beside it."""
-    world.job.stage = Stage.OVER
+    world.job.given_up = True
     world.say("launcher", f"takes {world.job.name} for hung; it lives on")
     start_job(world, take_over=True)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
-from hinan.core.agenda import Bury, NodeState, Stored, Task, agenda
+from hinan.core.agenda import Bury, NodeState, Stop, Stored, Task, agenda
 from hinan.core.commit import Do, DrainEffect, drain_effects, why_not_commit
 from hinan.core.decide import Candidate, Decision, Image, View, decide
 from hinan.core.ids import StepId
@@ -130,7 +130,7 @@ def _torn_manifest(record: Manifest) -> Manifest | None:
 def _bury_with(state: NodeState, *, counted: Iterable[StepId], pin: bool) -> tuple[Task, ...]:
     """The agenda with the tombs that another rule of retention asks for."""
     others = [t for t in agenda(state) if not isinstance(t, Bury)]
-    if not any(isinstance(t, Bury) for t in agenda(state)) and not (state.settled and state.reachable):
+    if not (state.settled and state.reachable) or any(isinstance(t, Stop) for t in others):
         return tuple(others)
     newest = max(state.history.resumes, default=None)
     source = state.history.resumes[newest].parent if newest is not None and pin else None

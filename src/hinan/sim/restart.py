@@ -219,7 +219,9 @@ def _install(world: World, t: Trainer) -> None:
         chunks = world.target.images[image.step_id, image.rank].chunks
     else:
         files = world.files(image.place)
-        assert files is not None, "a slot under a read lease cannot go"
+        if files is None:
+            end(world, t, f"{image.place} is gone in mid-install")
+            return
         chunks = files.inode.chunks
     checks.check_install(world, t, chunks)
     first = chunks[0]

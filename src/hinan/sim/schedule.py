@@ -76,7 +76,8 @@ def _storm(world: World) -> Marks:
     rng = world.rng
     chance = rng.choice((0.01, 0.03, 0.08))
     world.fault_in_between = rng.choice((0.0, 0.02, 0.1))
-    kinds = [kind for kind, weight in faults.FAULTS for _ in range(weight)]
+    # Each schedule has a mood of its own: some kinds of fault often, some never (swarm testing).
+    kinds = [kind for kind, weight in faults.FAULTS for _ in range(weight * rng.choice((0, 1, 1, 5)))] or [faults.kill_agent]
     marks = Marks()
     for _ in range(STORM_EVENTS):
         marks = _event(world, marks, rng.choice(kinds) if rng.random() < chance else None)

@@ -50,8 +50,9 @@ def train(world: World, t: Trainer) -> None:
 def lease(world: World, t: Trainer) -> None:
     """Ask the agent for a slot; without one, publish LOST and train on (rule C2)."""
     agent = agents.revive(world, world.hosts[t.host], t)
-    if world.rules.is_fenced(History(frozenset({agent.served})), t.job.attempt):
-        end(world, t, f"fenced, attempt {agent.served} has taken over")
+    known = max(agent.served, agent.newest_claim)
+    if world.rules.is_fenced(History(frozenset({known})), t.job.attempt):
+        end(world, t, f"fenced, attempt {known} has taken over")
         return
     step_id = StepId(t.job.attempt, t.step)
     state = agents.look(world, agent)
@@ -63,7 +64,7 @@ def lease(world: World, t: Trainer) -> None:
         return
     files = world.files(slot.name)
     assert files is not None
-    check_grant(world, agent.served, t, files)
+    check_grant(world, known, t, files)
     if _recycle(world, t, slot, files):
         files.filling = True
         t.slot, t.inode, t.filled, t.doing = slot.name, files.inode, 0, Doing.FILL

@@ -26,9 +26,14 @@ class Truth:
         self.parents[attempt] = parent
         self.pasts[attempt] = f"{before}{attempt}:{0 if parent is None else parent.step}"
 
-    def on_line(self, step_id: StepId) -> bool:
-        """Whether the newest resumed attempt has this step in its past (or makes it itself)."""
-        attempt = max(self.parents, default=0)
+    @property
+    def newest(self) -> int:
+        """The newest attempt that published a resume; 0 before the first."""
+        return max(self.parents, default=0)
+
+    def on_line(self, step_id: StepId, of_attempt: int | None = None) -> bool:
+        """Whether that attempt (by default the newest that resumed) has this step in its past, or makes it itself."""
+        attempt = self.newest if of_attempt is None else of_attempt
         highest = float("inf")
         while attempt:
             if step_id.attempt == attempt:

@@ -26,10 +26,15 @@ from hinan.sim.values import Inode, SlotFiles
 
 @dataclass
 class Marks:
-    """The newest step held everywhere and the newest committed one, as they truly are at one moment."""
+    """The newest step held everywhere and the newest committed one, as they truly are at one moment.
+
+    Attributes:
+        line: the newest attempt that had resumed, whose past is the lineage then.
+    """
 
     w: StepId | None = None
     committed: StepId | None = None
+    line: int = 0
 
 
 @dataclass
@@ -51,12 +56,14 @@ class Agent:
         round: step of the round it coordinates, with the number of ranks that make it complete.
         part: its share of the round in progress.
         since: event at which it was started.
+        newest_claim: the highest claim it has read; trainers below it are refused (rule A4).
     """
 
     pid: int
     host: int
     served: int
     since: int
+    newest_claim: int = 0
     round: tuple[StepId, int] | None = None
     part: Part | None = None
     failed: set[StepId] = field(default_factory=set)
@@ -114,13 +121,12 @@ class Stage(Enum):
     LOOK = "look"
     VOTE = "vote"
     RUN = "run"
-    OVER = "over"
 
 
 @dataclass
 class Job:
     """One incarnation of the run. `attempt` is 0 until the claim. `ranked` is the list that all ranks walk together; `seen` is
-    what truly was there when the views were gathered, for the checks alone."""
+    what truly was there when the views were gathered, for the checks alone; `given_up` is the launcher's word."""
 
     take_over: bool
     fresh: bool
@@ -131,6 +137,7 @@ class Job:
     trainers: list[Trainer] = field(default_factory=list)
     ranked: tuple[Candidate, ...] = ()
     entry: int = 0
+    given_up: bool = False
     parent: StepId | None = None
     seen: Marks = field(default_factory=Marks)
 
