@@ -193,7 +193,7 @@ def _close_or_work(world: World, agent: Agent) -> bool:
     if agent is coordinator and _a_part_is_missing(world, agent):
         _abandon(world, agent, "a node's part is gone")
         return True
-    if not part.effects or world.rng.random() < 0.4:
+    if not part.effects or world.rng.random() < 0.25:
         return False
     effect = part.effects[0]
     if effect.rank is None and any(p.effects and p is not part for p in _parts(world, agent)):

@@ -117,12 +117,24 @@ def check_commit(world: World, agent: Agent, step_id: StepId, world_size: int) -
 def check_delete(world: World, agent: Agent, step_id: StepId, what: str) -> None:
     """Only the newest attempt's agent deletes, and never what the run resumed from before something newer is safe twice."""
     _check_authority(world, agent, f"{what} {step_id}")
-    pinned = world.truth.parents.get(world.truth.newest)
-    if step_id != pinned or step_id not in world.target.commits:
+    target = world.target
+    if step_id not in target.commits or not world.truth.on_line(step_id):
+        return
+    if what == "buries" and step_id in _to_keep(world):
+        raise Violation(f"buries {step_id}, which is committed and among those that {world.keep} keeps (rule F2)")
+    if step_id != world.truth.parents.get(world.truth.newest):
         return
     w, safe = watermark(world, world.peers(world.hosts[agent.host])), committed(world)
     if w is None or w <= step_id or safe is None or safe <= step_id:
         raise Violation(f"{what} {step_id}, which the run resumed from, while W is {w} and {safe} committed (rule F3)")
+
+
+def _to_keep(world: World) -> set[StepId]:
+    """Committed steps that the user asked to keep, whether or not a slow store shows their records yet."""
+    target, keep = world.target, world.keep
+    line = sorted(s for s in target.commits if s not in target.tombs and world.truth.on_line(s))
+    newest = set(line if keep.last is None else line[-keep.last :])
+    return newest | {s for s in line if keep.every is not None and s.step % keep.every == 0}
 
 
 def _check_authority(world: World, agent: Agent, what: str) -> None:

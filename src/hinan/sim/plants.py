@@ -70,6 +70,8 @@ def _decide_each_its_newest(views: Iterable[View], history: History, **kwargs: o
     if set(newest) != set(range(int(str(kwargs["world_size"])))):
         return decision
     step_id = max(i.step_id for i in newest.values())
+    if (step_id, "ram") in kwargs["failures"]:  # type: ignore[operator]
+        return decision
     return replace(decision, candidates=(Candidate("ram", step_id, True, "maximum", newest), *decision.candidates))
 
 

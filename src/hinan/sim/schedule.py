@@ -15,7 +15,7 @@ from hinan.sim.target import Target
 from hinan.sim.values import Violation
 from hinan.sim.world import Agent, Doing, Host, Marks, Trainer, World
 
-STORM_EVENTS = 400
+STORM_EVENTS = 500
 CALM_EVENTS = 1500
 """With failures stopped a new step must be held everywhere and committed within this many events."""
 
@@ -74,7 +74,7 @@ def play(seed: int, rules: Rules = RULES) -> Outcome:
 
 def _storm(world: World) -> Marks:
     rng = world.rng
-    chance = rng.choice((0.01, 0.03, 0.08))
+    chance = rng.choice((0.004, 0.01, 0.03))
     world.fault_in_between = rng.choice((0.0, 0.02, 0.1))
     # Each schedule has a mood of its own: some kinds of fault often, some never (swarm testing).
     kinds = [kind for kind, weight in faults.FAULTS for _ in range(weight * rng.choice((0, 1, 1, 5)))] or [faults.kill_agent]
@@ -101,14 +101,19 @@ def _calm(world: World, marks: Marks) -> None:
 
 
 def _event(world: World, marks: Marks, fault: object) -> Marks:
-    """One event, then the checks."""
+    """One event, then the checks if it changed anything."""
     world.now += 1
     world.excused = False
+    commits, lines = len(world.target.commits), len(world.transcript)
     if callable(fault):
         fault(world)
     else:
         _somebody(world)
-    return checks.check_all(world, marks)
+    if len(world.transcript) > lines:  # whoever changes anything says so
+        marks = checks.check_all(world, marks)
+    if len(world.target.commits) > commits and world.rng.random() < 3 * world.fault_in_between:
+        return _event(world, marks, faults.power_loss)  # the moment after a commit is when most is half done
+    return marks
 
 
 def _somebody(world: World) -> None:

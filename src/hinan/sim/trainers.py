@@ -94,6 +94,7 @@ def fill(world: World, t: Trainer) -> None:
     t.inode.chunks = tuple(content if i == t.filled else c for i, c in enumerate(t.inode.chunks))
     t.filled += 1
     t.inode.damaged = t.inode.damaged and t.filled < CHUNKS
+    world.say(who(t), f"copies {t.filled}/{CHUNKS} of step {t.step} into {t.slot}")
     if t.filled == CHUNKS:
         t.doing = Doing.SEAL
 
