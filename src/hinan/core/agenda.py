@@ -51,6 +51,8 @@ class NodeState:
         settled: False while the newest claim has no resume yet: the lineage may be about to turn, so nothing is
             committed or deleted.
         reachable: False while the target could not be read; then `stored` is not to be trusted.
+        absence_is_final: False while names that others published may still be hidden by a slow store, which is until the
+            agent has looked for the visibility time (rule F1); then an incomplete step may be a committed one.
     """
 
     slots: tuple[Slot, ...]
@@ -64,6 +66,7 @@ class NodeState:
     keep: Keep = field(default_factory=Keep)
     settled: bool = True
     reachable: bool = True
+    absence_is_final: bool = True
 
     @property
     def line(self) -> Lineage:
@@ -200,6 +203,8 @@ def _commit(state: NodeState) -> list[Commit]:
 
 def leftovers(state: NodeState) -> tuple[StepId, ...]:
     """Incomplete steps on the target that can never be completed: no image in RAM and no round works on them."""
+    if not state.absence_is_final:
+        return ()
     in_ram = {slot.holds for slot in state.slots}
     return tuple(
         s
@@ -211,7 +216,8 @@ def leftovers(state: NodeState) -> tuple[StepId, ...]:
 
 def _bury(state: NodeState) -> list[Bury]:
     old = removable(state.committed, state.line, state.keep, resumed_from=resume_source(state.history), w=state.w)
-    return [Bury(s) for s in (*old, *leftovers(state))]
+    # A wanted step stays until its caller has seen it committed; else it would be drained and buried by turns for ever.
+    return [Bury(s) for s in (*old, *leftovers(state)) if s not in state.wish.wanted]
 
 
 def _remove(state: NodeState) -> list[Remove]:

@@ -79,6 +79,7 @@ def look(world: World, agent: Agent) -> NodeState:
         keep=world.keep,
         settled=history.newest_claim == 0 or history.newest_claim in history.resumes,
         reachable=world.now >= target.failing_until,
+        absence_is_final=not target.slow or world.now >= agent.since + VISIBLE_AFTER,
     )
 
 
@@ -295,8 +296,3 @@ def _publish_commit(world: World, agent: Agent, step_id: StepId, world_size: int
     checks.check_commit(world, agent, step_id, world_size)
     world.target.commits.setdefault(step_id, stamp)
     world.say(who(agent), f"commits {step_id}")
-
-
-def may_have_missed_names(world: World, agent: Agent) -> bool:
-    """Whether names that others published before it started may still be hidden from it (rule F1)."""
-    return world.target.slow and world.now < agent.since + VISIBLE_AFTER

@@ -72,6 +72,8 @@ def _look(world: World, t: Trainer) -> None:
     job = t.job
     if world.target.slow and world.now < job.claimed_at + VISIBLE_AFTER:
         return
+    if any(world.hosts[m.host].agent is None for m in job.trainers):
+        return  # an absent view of a host that is there is waited for: its rank starts the agent again
     job.seen = checks.intact_marks(world)
     views = [_ram_view(world, host) for host in world.hosts]
     views.append(_target_view(world, t))
