@@ -69,6 +69,11 @@ class NodeState:
     absence_is_final: bool = True
 
     @property
+    def may_turn(self) -> bool:
+        """Whether the lineage may be about to turn; a history without the attempt it serves is too old to tell."""
+        return not self.settled or self.history.newest_claim < self.served
+
+    @property
     def line(self) -> Lineage:
         return lineage(self.history)
 
@@ -150,17 +155,17 @@ def stays(state: NodeState) -> dict[str, str]:
 
 def agenda(state: NodeState) -> tuple[Task, ...]:
     """The tasks that are due now, most urgent first."""
-    if state.settled and is_fenced(state.history, state.served):
+    if not state.may_turn and is_fenced(state.history, state.served):
         return (Stop(f"attempt {state.history.newest_claim} of this run has been started elsewhere"),)
     tasks: list[Task] = [*_release(state), *_prove(state)]
-    if state.settled and state.reachable:
+    if not state.may_turn and state.reachable:
         tasks += [*_drain(state), *_commit(state), *_bury(state), *_remove(state)]
     return tuple(tasks)
 
 
 def _release(state: NodeState) -> list[Release]:
     """Slots of exited writers go once nothing needs them; while the lineage may turn, none goes."""
-    if not state.settled:
+    if state.may_turn:
         return []
     needed = stays(state)
     return [Release(s.name) for s in state.slots if not s.owner_alive and s.name not in needed]

@@ -120,13 +120,15 @@ def check_delete(world: World, agent: Agent, step_id: StepId, what: str) -> None
     target = world.target
     if step_id not in target.commits or not world.truth.on_line(step_id):
         return
-    if what == "buries" and step_id in _to_keep(world):
+    if what != "buries":
+        return  # the tombstone was the decision
+    if step_id in _to_keep(world):
         raise Violation(f"buries {step_id}, which is committed and among those that {world.keep} keeps (rule F2)")
     if step_id != world.truth.parents.get(world.truth.newest):
         return
     w, safe = watermark(world, world.peers(world.hosts[agent.host])), committed(world)
     if w is None or w <= step_id or safe is None or safe <= step_id:
-        raise Violation(f"{what} {step_id}, which the run resumed from, while W is {w} and {safe} committed (rule F3)")
+        raise Violation(f"buries {step_id}, which the run resumed from, while W is {w} and {safe} committed (rule F3)")
 
 
 def _to_keep(world: World) -> set[StepId]:
