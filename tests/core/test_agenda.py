@@ -70,7 +70,7 @@ def test_while_the_lineage_may_turn_nothing_is_drained_committed_deleted_or_rele
 
 
 def test_a_history_without_the_attempt_it_serves_is_too_old_to_act_on() -> None:
-    """A trainer of attempt 2 said hello, the target still shows attempt 1 only: its claim is hidden, the lineage may turn."""
+    """A trainer of attempt 2 said hello, the target shows attempt 1 only: a claim is hidden, the lineage may turn."""
     stale = state(*pair(10, alive=False), *pair(20, alive=False, commit_at=20), served=2, keep=Keep(last=1))
     assert agenda(stale) == ()
     assert agenda(replace(stale, served=1)) != ()

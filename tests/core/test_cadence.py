@@ -32,7 +32,7 @@ def test_three_ways_to_ask() -> None:
 @pytest.mark.parametrize("value", [0, -5, True, "0s", "often", 1.5, None])
 def test_bad_cadences_name_the_argument(value: object) -> None:
     """What cannot be a cadence is refused with its name or an example."""
-    with pytest.raises(ConfigError, match="every|30s"):
+    with pytest.raises(ConfigError, match=r"every|30s"):
         parse_every(value, "every")  # type: ignore[arg-type]
 
 
@@ -83,7 +83,7 @@ State = tuple[tuple[int, ...], frozenset[int], bool | None, tuple[bool | None, .
 
 
 def moves(state: State, proposed: Cadence) -> list[State]:
-    """All that can happen next: a rank acknowledges, finishes a step (reading the verdict at `from_step`), rank 0 judges."""
+    """What can happen next: a rank acknowledges, or finishes a step (at `from_step` it reads the verdict); rank 0 judges."""
     steps, acks, fact, took = state
     found: list[State] = []
     if fact is None and cadence.verdict(len(steps), acks):

@@ -145,10 +145,15 @@ images = st.builds(
     st.just(10),
     st.sampled_from([None, None, None, "not proven"]),
 )
-views = st.builds(lambda t, i: View(t, "n", "present", tuple(i)), st.sampled_from(["ram", "target"]), st.lists(images, max_size=6))
+views = st.builds(
+    lambda t, i: View(t, "n", "present", tuple(i)), st.sampled_from(["ram", "target"]), st.lists(images, max_size=6)
+)
 
 
-@given(st.lists(views, max_size=4), st.sampled_from([history(None), history(None, at(1, 20)), history(None, at(1, 20), at(1, 10))]))
+@given(
+    st.lists(views, max_size=4),
+    st.sampled_from([history(None), history(None, at(1, 20)), history(None, at(1, 20), at(1, 10))]),
+)
 def test_every_choice_is_one_whole_flawless_step_on_the_lineage(found: list[View], past: History) -> None:
     """Invariant 1: whatever the views show, all sources of a choice are of one (attempt, step), and none is flawed."""
     from hinan.core.lineage import lineage

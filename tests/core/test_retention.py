@@ -17,7 +17,9 @@ from hinan.core.retention import Keep, removable
 LINE = lineage(history(None))
 
 
-def gone(steps: list[int], keep: Keep, line: Lineage = LINE, source: StepId | None = None, w: int | None = 10**6) -> list[int]:
+def gone(
+    steps: list[int], keep: Keep, line: Lineage = LINE, source: StepId | None = None, w: int | None = 10**6
+) -> list[int]:
     newest = at(max(line.limits), w) if w is not None else None
     return [s.step for s in removable([at(1, s) for s in steps], line, keep, resumed_from=source, w=newest)]
 

@@ -18,6 +18,8 @@ def watermark(world: World, hosts: list[Host] | None = None, *, intact: bool = F
     worlds: dict[StepId, int] = {}
     for host in hosts if hosts is not None else [world.hosts[n] for n in world.places]:
         for files in host.slots.values():
+            if files.sealed is None and files.told is None:
+                continue
             fact = world.rules.seal_known(files.sealed, files.told)
             if fact is None or fact.torn or not world.truth.on_line(fact.step_id):
                 continue
@@ -28,15 +30,21 @@ def watermark(world: World, hosts: list[Host] | None = None, *, intact: bool = F
     return max((s for s, ranks in held.items() if len(ranks) == worlds[s]), default=None)
 
 
-def committed(world: World, *, intact: bool = False) -> StepId | None:
-    """The newest committed, unburied step of the true lineage; `intact`: undamaged too."""
+def committed(world: World, *, owed: bool = False) -> StepId | None:
+    """The newest committed, unburied step of the true lineage; `owed`: undamaged and seen by everybody too.
+
+    What an overtaken attempt commits before it can see the newer claim is owed to nobody: it may become an orphan (A5).
+    """
     target = world.target
     steps = (s for s in target.commits if s not in target.tombs and world.truth.on_line(s))
-    return max((s for s in steps if not (intact and _damaged(world, s))), default=None)
+    return max((s for s in steps if not owed or _is_owed(world, s)), default=None)
 
 
-def _damaged(world: World, step_id: StepId) -> bool:
-    return any(f.damaged for (s, _), f in world.target.images.items() if s == step_id)
+def _is_owed(world: World, step_id: StepId) -> bool:
+    target = world.target
+    stamps = [target.commits[step_id], *(stamp for (s, _), (_, stamp) in target.manifests.items() if s == step_id)]
+    damaged = any(f.damaged for (s, _), f in target.images.items() if s == step_id)
+    return not damaged and all(stamp.visible_at <= world.now for stamp in stamps)
 
 
 def check_all(world: World, before: Marks) -> Marks:
@@ -49,7 +57,8 @@ def check_all(world: World, before: Marks) -> Marks:
             raise Violation(f"the lineage had {before.committed} committed and now has nothing (rule F3)")
     for host in world.hosts:
         for files in host.slots.values():
-            _check_facts(world, files)
+            if files.sealed is not None or files.told is not None:
+                _check_facts(world, files)
     return after
 
 
@@ -147,7 +156,7 @@ def _check_authority(world: World, agent: Agent, what: str) -> None:
 
 def intact_marks(world: World) -> Marks:
     """The best there is to resume from now."""
-    return Marks(watermark(world, intact=True), committed(world, intact=True), world.truth.newest)
+    return Marks(watermark(world, intact=True), committed(world, owed=True), world.truth.newest)
 
 
 def check_choice(world: World, step_id: StepId | None, seen: Marks) -> None:

@@ -5,27 +5,41 @@ A plant stays as close to the mistake somebody could make as the rules allow; ea
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from hinan.core.agenda import Bury, NodeState, Stop, Stored, Task, agenda
 from hinan.core.commit import Do, DrainEffect, drain_effects, why_not_commit
 from hinan.core.decide import Candidate, Decision, Image, View, decide
 from hinan.core.ids import StepId
-from hinan.core.lineage import History, Resume
+from hinan.core.lineage import History, Resume, resume_source
 from hinan.core.retention import removable
 from hinan.core.slot import Phase, Slot
+from hinan.core.watermark import must_stay
 from hinan.sim.rules import RULES, Rules
 from hinan.sim.values import Manifest, Sealed
+from hinan.sim.world import World
+
+
+def _any(world: World) -> bool:
+    return True
 
 
 @dataclass(frozen=True)
 class Plant:
-    """`breaks` is the rule by its number in the protocol, `mistake` what somebody could have thought."""
+    """A rule broken on purpose.
+
+    Attributes:
+        breaks: the rule by its number in the protocol.
+        mistake: what somebody could have thought.
+        where: worlds in which it can show at all; the others are not played.
+    """
 
     breaks: str
     mistake: str
     rules: Rules
+    where: Callable[[World], bool] = _any
 
 
 def _stays_only_in_use(state: NodeState) -> dict[str, str]:
@@ -48,7 +62,7 @@ def _own_newest(step_id: StepId, slots: Collection[Slot]) -> StepId:
 def _flat(history: History) -> History:
     """A history in which every attempt's every step counts."""
     numbers = sorted(history.resumes)
-    chain = {n: Resume(n, StepId(before, 10**9)) for before, n in zip(numbers, numbers[1:], strict=False)}
+    chain = {n: Resume(n, StepId(before, 10**9)) for before, n in pairwise(numbers)}
     return replace(history, resumes={n: chain.get(n, Resume(n, None)) for n in numbers})
 
 
@@ -134,8 +148,7 @@ def _bury_with(state: NodeState, *, counted: Iterable[StepId], pin: bool) -> tup
     others = [t for t in agenda(state) if not isinstance(t, Bury)]
     if not (state.settled and state.reachable) or any(isinstance(t, Stop) for t in others):
         return tuple(others)
-    newest = max(state.history.resumes, default=None)
-    source = state.history.resumes[newest].parent if newest is not None and pin else None
+    source = resume_source(state.history) if pin else None
     old = removable(counted, state.line, state.keep, resumed_from=source, w=state.w)
     return (*others, *(Bury(s) for s in old if s in state.committed))
 
@@ -157,12 +170,39 @@ def _sync_last(ranks: Iterable[int]) -> tuple[DrainEffect, ...]:
     return (*(e for e in effects if e.do not in late), *(e for e in effects if e.do in late))
 
 
+def _every_wish_pins(state: NodeState) -> dict[str, str]:
+    """What a caller asked for keeps its slots until it is committed, come what may."""
+    in_use = {*state.wish.wanted, *([state.round] if state.round else [])}
+    source = resume_source(state.history)
+    reasons = {
+        s.name: must_stay(s, w=state.w, line=state.line, resumed_from=source, in_use=in_use, lost=state.lost)
+        for s in state.slots
+    }
+    return {name: reason for name, reason in reasons.items() if reason is not None}
+
+
+def _bury_wanted(state: NodeState) -> tuple[Task, ...]:
+    """Retention does not ask who waits for a commit."""
+    source = resume_source(state.history)
+    old = removable(state.committed, state.line, state.keep, resumed_from=source, w=state.w)
+    tasks = agenda(state)
+    idle = state.may_turn or not state.reachable or any(isinstance(t, Stop) for t in tasks)
+    return tasks if idle else (*tasks, *(Bury(s) for s in old if s in state.wish.wanted))
+
+
+def _what_is_not_seen_is_not_there(state: NodeState) -> tuple[Task, ...]:
+    return agenda(replace(state, absence_is_final=True))
+
+
 PLANTS: dict[str, Plant] = {
-    "recycling-without-W": Plant(
-        "C1", "each rank keeps its own newest step", replace(RULES, stays=_stays_only_in_use)
-    ),
+    "recycling-without-W": Plant("C1", "each rank keeps its own newest step", replace(RULES, stays=_stays_only_in_use)),
     "own-drain-step": Plant("C3", "each node drains the newest it has", replace(RULES, step_of_part=_own_newest)),
-    "maximum-step": Plant("A3", "the highest step is the newest", replace(RULES, decide=_decide_maximum)),
+    "maximum-step": Plant(
+        "A3",
+        "the highest step is the newest",
+        replace(RULES, decide=_decide_maximum),
+        where=lambda world: world.world_size == 1,
+    ),
     "commit-by-zombie": Plant(
         "A5",
         "what was true when the round opened is true when it ends",
@@ -175,7 +215,12 @@ PLANTS: dict[str, Plant] = {
         "a file that exists can be read",
         replace(RULES, read_seal=_torn_seal, read_manifest=_torn_manifest),
     ),
-    "no-pin": Plant("F3", "one newer commit is enough", replace(RULES, agenda=_unpinned)),
+    "no-pin": Plant(
+        "F3",
+        "one newer commit is enough",
+        replace(RULES, agenda=_unpinned),
+        where=lambda world: len(world.places) == 2,
+    ),
     "commit-before-fsync": Plant("F1", "written is written", replace(RULES, drain_effects=_sync_last)),
     "delete-before-commit": Plant(
         "F3", "the step being written counts already", replace(RULES, agenda=_counting_what_is_being_written)
@@ -187,6 +232,20 @@ PLANTS: dict[str, Plant] = {
         "A4",
         "old processes end by themselves",
         replace(RULES, is_fenced=_unfenced, agenda=_agenda_unfenced, why_not_commit=_commit_unfenced),
+    ),
+    # These were no plants: the explorer found them in the core, and they stay as its regression tests.
+    "wish-pins-for-ever": Plant("C1", "who asks for a commit will get it", replace(RULES, stays=_every_wish_pins)),
+    "wanted-and-buried": Plant(
+        "F3",
+        "what is old may go, whoever waits for it",
+        replace(RULES, agenda=_bury_wanted),
+        where=lambda world: world.keep.last == 1 and world.cadence.commit_multiple == 1 and world.world_size < 3,
+    ),
+    "half-seen-leftover": Plant(
+        "F1",
+        "what is not seen is not there",
+        replace(RULES, agenda=_what_is_not_seen_is_not_there),
+        where=lambda world: world.target.slow and world.keep.last == 1 and world.world_size == 1,
     ),
 }
 """By name. Every one must be found within a bounded number of seeds."""

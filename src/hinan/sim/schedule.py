@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from random import Random
 
@@ -10,6 +11,7 @@ from hinan.core.ids import StepId
 from hinan.core.retention import Keep
 from hinan.core.slot import IllegalTransition
 from hinan.sim import agents, checks, faults, restart, trainers
+from hinan.sim.plants import Plant
 from hinan.sim.rules import RULES, Rules
 from hinan.sim.target import Target
 from hinan.sim.values import Violation
@@ -38,7 +40,7 @@ class Outcome:
 
 def make_world(seed: int, rules: Rules) -> World:
     """A world of one or two hosts; size, cadence, retention and moods are drawn from the seed."""
-    rng = Random(seed)
+    rng = Random(seed)  # noqa: S311 - a schedule, not a secret
     places = rng.choice((1, 1, 2))
     every = rng.choice((1, 2, 3))
     world = World(
@@ -72,12 +74,30 @@ def play(seed: int, rules: Rules = RULES) -> Outcome:
     return Outcome(seed, world.now, violation, tuple(world.transcript))
 
 
+def explore(seeds: Iterable[int], plant: Plant | None = None) -> Iterator[Outcome]:
+    """Play these seeds one after another, by the product's rules or with a planted bug."""
+    for seed in seeds:
+        if plant is None:
+            yield play(seed)
+        elif plant.where(make_world(seed, plant.rules)):
+            yield play(seed, plant.rules)
+
+
+def first_violation(seeds: Iterable[int], plant: Plant | None = None) -> Outcome | None:
+    """The first schedule that breaks a promise; None if all keep them."""
+    return next((outcome for outcome in explore(seeds, plant) if outcome.violation is not None), None)
+
+
 def _storm(world: World) -> Marks:
     rng = world.rng
     chance = rng.choice((0.004, 0.01, 0.03))
     world.fault_in_between = rng.choice((0.0, 0.02, 0.1))
+    world.wishes = rng.choice((0.0, 0.05, 0.3))
+    world.cut_after_commit = rng.choice((0.0, 0.1, 0.4))
     # Each schedule has a mood of its own: some kinds of fault often, some never (swarm testing).
-    kinds = [kind for kind, weight in faults.FAULTS for _ in range(weight * rng.choice((0, 1, 1, 5)))] or [faults.kill_agent]
+    kinds = [kind for kind, weight in faults.FAULTS for _ in range(weight * rng.choice((0, 1, 1, 5)))] or [
+        faults.kill_agent
+    ]
     marks = Marks()
     for _ in range(STORM_EVENTS):
         marks = _event(world, marks, rng.choice(kinds) if rng.random() < chance else None)
@@ -86,7 +106,7 @@ def _storm(world: World) -> Marks:
 
 def _calm(world: World, marks: Marks) -> None:
     """Failures stop; then the newest attempt must hold a step everywhere and commit a step, both its own."""
-    world.fault_in_between = 0.0
+    world.fault_in_between = world.cut_after_commit = 0.0
     world.target.failing_until = 0
     world.say("world", "failures stop")
     goal_from = world.now
@@ -97,7 +117,9 @@ def _calm(world: World, marks: Marks) -> None:
         new = {s for s in world.target.commits if s not in committed and s.attempt == attempt}
         if new and marks.w is not None and marks.w.attempt == attempt:
             return
-    raise Violation(f"no progress in {world.now - goal_from} events without failures: W {marks.w}, {marks.committed} committed")
+    raise Violation(
+        f"no progress in {world.now - goal_from} events without failures: W {marks.w}, {marks.committed} committed"
+    )
 
 
 def _event(world: World, marks: Marks, fault: object) -> Marks:
@@ -111,8 +133,9 @@ def _event(world: World, marks: Marks, fault: object) -> Marks:
         _somebody(world)
     if len(world.transcript) > lines:  # whoever changes anything says so
         marks = checks.check_all(world, marks)
-    if len(world.target.commits) > commits and world.rng.random() < 3 * world.fault_in_between:
-        return _event(world, marks, faults.power_loss)  # the moment after a commit is when most is half done
+    if len(world.target.commits) > commits and world.rng.random() < world.cut_after_commit:
+        # The moment after a commit is when most is half done.
+        return _event(world, marks, world.rng.choice((faults.power_loss, faults.kill_agent)))
     return marks
 
 

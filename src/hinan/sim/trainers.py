@@ -43,7 +43,7 @@ def train(world: World, t: Trainer) -> None:
     t.step += 1
     if world.cadence.due(t.step):
         t.doing = Doing.LEASE
-        if world.rng.random() < 0.05:
+        if world.rng.random() < world.wishes:
             t.wanted.add(StepId(t.job.attempt, t.step))
 
 

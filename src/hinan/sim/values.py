@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from hinan.core.ids import StepId
+from hinan.core.slot import Slot
 
 CHUNKS = 2
 """An image is written in this many separate events, so that a kill or another writer can come between."""
@@ -88,6 +89,7 @@ class SlotFiles:
     Attributes:
         told: what the trainer reported by message; nothing may depend on it (rule B1).
         readers: pids with a read lease.
+        shown: the slot as the core saw it last, with what it was made from.
     """
 
     name: str
@@ -99,3 +101,4 @@ class SlotFiles:
     told: Sealed | None = None
     filling: bool = False
     readers: set[int] = field(default_factory=set)
+    shown: tuple[object, Slot] | None = None

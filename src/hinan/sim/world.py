@@ -21,7 +21,7 @@ from hinan.core.slot import Phase, Slot
 from hinan.sim.rules import Rules
 from hinan.sim.target import Target
 from hinan.sim.truth import Truth
-from hinan.sim.values import Inode, SlotFiles
+from hinan.sim.values import Inode, Sealed, SlotFiles
 
 
 @dataclass
@@ -125,8 +125,14 @@ class Stage(Enum):
 
 @dataclass
 class Job:
-    """One incarnation of the run. `attempt` is 0 until the claim. `ranked` is the list that all ranks walk together; `seen` is
-    what truly was there when the views were gathered, for the checks alone; `given_up` is the launcher's word."""
+    """One incarnation of the run.
+
+    Attributes:
+        attempt: 0 until the claim.
+        ranked: the list that all ranks walk together; `entry` is where they are.
+        given_up: the launcher's word, whether or not its processes live.
+        seen: what truly was there when the views were gathered, for the checks alone.
+    """
 
     take_over: bool
     fresh: bool
@@ -159,6 +165,8 @@ class World:
         refused_restarts: how often in a row a restart found nothing to resume from.
         excused: this event is damage or a turn of the lineage, so that W may go back.
         fault_in_between: chance of a kill between two effects that are one event otherwise.
+        cut_after_commit: chance of a power loss or a killed agent right after a commit.
+        wishes: chance that a rank asks for the commit of a step by name.
     """
 
     rng: Random
@@ -177,6 +185,8 @@ class World:
     refused_restarts: int = 0
     excused: bool = False
     fault_in_between: float = 0.0
+    cut_after_commit: float = 0.0
+    wishes: float = 0.0
     transcript: list[str] = field(default_factory=list)
 
     def say(self, who: str, what: str) -> None:
@@ -219,6 +229,13 @@ class World:
     def _slot(self, files: SlotFiles) -> Slot:
         rules, owner = self.rules, self.trainers[files.inode.writer]
         fact = rules.read_seal(rules.seal_known(files.sealed, files.told))
+        gone = rules.writer_gone(not owner.alive, owner.eof)
+        key = (fact, files.proven is None, files.filling, gone, len(files.readers))
+        if files.shown is None or files.shown[0] != key:  # the same slot is looked at thousands of times a second
+            files.shown = (key, self._show(files, owner, fact, gone))
+        return files.shown[1]
+
+    def _show(self, files: SlotFiles, owner: Trainer, fact: Sealed | None, gone: bool) -> Slot:
         phase = Phase.FILLING if files.filling else Phase.FREE
         if fact is not None:
             phase = Phase.SEALED if files.proven is None else Phase.PROVEN
@@ -226,7 +243,7 @@ class World:
             name=files.name,
             rank=files.rank,
             owner_attempt=files.attempt,
-            owner_alive=not rules.writer_gone(not owner.alive, owner.eof),
+            owner_alive=not gone,
             owner_pid=owner.pid,
             phase=phase,
             holds=fact.step_id if fact else None,
