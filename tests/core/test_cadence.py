@@ -83,7 +83,7 @@ State = tuple[tuple[int, ...], frozenset[int], bool | None, tuple[bool | None, .
 
 
 def moves(state: State, proposed: Cadence) -> list[State]:
-    """What can happen next: a rank acknowledges, or finishes a step (at `from_step` it reads the verdict); rank 0 judges."""
+    """What can happen: a rank acknowledges, or finishes a step (reads the verdict at `from_step`); rank 0 judges."""
     steps, acks, fact, took = state
     found: list[State] = []
     if fact is None and cadence.verdict(len(steps), acks):

@@ -117,7 +117,7 @@ def check_commit(world: World, agent: Agent, step_id: StepId, world_size: int) -
             raise Violation(f"{step_id} is committed without a readable manifest of rank {rank} (rule M1)")
         if image is None:
             raise Violation(f"{step_id} is committed without the image of rank {rank} (rule F1)")
-        if not (image.synced and image.name_synced):
+        if not image.survives:
             raise Violation(f"{step_id} is committed before the image of rank {rank} survives power loss (rule F1)")
         if not image.damaged and image.chunks != world.truth.image(step_id, rank):
             raise Violation(f"{step_id} is committed and rank {rank}'s image holds {image.chunks} (rule C3)")
@@ -131,6 +131,8 @@ def check_delete(world: World, agent: Agent, step_id: StepId, what: str) -> None
         return
     if what != "buries":
         return  # the tombstone was the decision
+    if any(step_id in t.wanted for t in world.trainers.values() if t.alive and t.job.attempt == agent.served):
+        raise Violation(f"buries {step_id}, and a caller waits to see it committed (rule F3)")
     if step_id in _to_keep(world):
         raise Violation(f"buries {step_id}, which is committed and among those that {world.keep} keeps (rule F2)")
     if step_id != world.truth.parents.get(world.truth.newest):

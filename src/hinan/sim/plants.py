@@ -14,7 +14,7 @@ from hinan.core.commit import Do, DrainEffect, drain_effects, why_not_commit
 from hinan.core.decide import Candidate, Decision, Image, View, decide
 from hinan.core.ids import StepId
 from hinan.core.lineage import History, Resume, resume_source
-from hinan.core.retention import removable
+from hinan.core.retention import Keep, removable
 from hinan.core.slot import Phase, Slot
 from hinan.core.watermark import must_stay
 from hinan.sim.rules import RULES, Rules
@@ -150,7 +150,7 @@ def _bury_with(state: NodeState, *, counted: Iterable[StepId], pin: bool) -> tup
         return tuple(others)
     source = resume_source(state.history) if pin else None
     old = removable(counted, state.line, state.keep, resumed_from=source, w=state.w)
-    return (*others, *(Bury(s) for s in old if s in state.committed))
+    return (*others, *(Bury(s) for s in old if s in state.committed and s not in state.wish.wanted))
 
 
 def _unpinned(state: NodeState) -> tuple[Task, ...]:
@@ -219,7 +219,7 @@ PLANTS: dict[str, Plant] = {
         "F3",
         "one newer commit is enough",
         replace(RULES, agenda=_unpinned),
-        where=lambda world: len(world.places) == 2,
+        where=lambda world: len(world.places) == 2 and world.keep == Keep(last=1),
     ),
     "commit-before-fsync": Plant("F1", "written is written", replace(RULES, drain_effects=_sync_last)),
     "delete-before-commit": Plant(
@@ -239,13 +239,12 @@ PLANTS: dict[str, Plant] = {
         "F3",
         "what is old may go, whoever waits for it",
         replace(RULES, agenda=_bury_wanted),
-        where=lambda world: world.keep.last == 1 and world.cadence.commit_multiple == 1 and world.world_size < 3,
     ),
     "half-seen-leftover": Plant(
         "F1",
         "what is not seen is not there",
         replace(RULES, agenda=_what_is_not_seen_is_not_there),
-        where=lambda world: world.target.slow and world.keep.last == 1 and world.world_size == 1,
+        where=lambda world: world.target.slow and world.world_size == 1,
     ),
 }
 """By name. Every one must be found within a bounded number of seeds."""

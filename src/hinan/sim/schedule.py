@@ -92,7 +92,7 @@ def _storm(world: World) -> Marks:
     rng = world.rng
     chance = rng.choice((0.004, 0.01, 0.03))
     world.fault_in_between = rng.choice((0.0, 0.02, 0.1))
-    world.wishes = rng.choice((0.0, 0.05, 0.3))
+    world.wishes = rng.choice((0.0, 0.05, 0.1))
     world.cut_after_commit = rng.choice((0.0, 0.1, 0.4))
     # Each schedule has a mood of its own: some kinds of fault often, some never (swarm testing).
     kinds = [kind for kind, weight in faults.FAULTS for _ in range(weight * rng.choice((0, 1, 1, 5)))] or [
@@ -135,7 +135,7 @@ def _event(world: World, marks: Marks, fault: object) -> Marks:
         marks = checks.check_all(world, marks)
     if len(world.target.commits) > commits and world.rng.random() < world.cut_after_commit:
         # The moment after a commit is when most is half done.
-        return _event(world, marks, world.rng.choice((faults.power_loss, faults.kill_agent)))
+        return _event(world, marks, world.rng.choice((faults.power_loss, faults.power_loss, faults.kill_agent)))
     return marks
 
 

@@ -15,7 +15,7 @@ from hinan.core.ids import StepId
 from hinan.core.lineage import History, Resume
 from hinan.sim.values import EMPTY, Chunks, Manifest
 
-VISIBLE_AFTER = 12
+VISIBLE_AFTER = 20
 """On a slow store another process may miss a name for up to this many events (the visibility time of rule F1)."""
 
 ImageKey = tuple[StepId, int]
@@ -43,6 +43,11 @@ class Stored:
     name_synced: bool = False
     damaged: bool = False
     before: Stored | None = None
+
+    @property
+    def survives(self) -> bool:
+        """Whether whole bytes stand under this name after a power loss: these, or those that it was renamed over."""
+        return self.synced and (self.name_synced or (self.before is not None and self.before.survives))
 
 
 @dataclass
