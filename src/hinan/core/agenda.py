@@ -51,6 +51,8 @@ class NodeState:
         settled: False while the newest claim has no resume yet: the lineage may be about to turn, so nothing is
             committed or deleted.
         reachable: False while the target could not be read; then `stored` is not to be trusted.
+        absence_is_final: False while names that others published may still be hidden by a slow store, which is until the
+            agent has looked for the visibility time (rule F1); then an incomplete step may be a committed one.
     """
 
     slots: tuple[Slot, ...]
@@ -64,6 +66,12 @@ class NodeState:
     keep: Keep = field(default_factory=Keep)
     settled: bool = True
     reachable: bool = True
+    absence_is_final: bool = True
+
+    @property
+    def may_turn(self) -> bool:
+        """Whether the lineage may be about to turn; a history without the attempt it serves is too old to tell."""
+        return not self.settled or self.history.newest_claim < self.served
 
     @property
     def line(self) -> Lineage:
@@ -134,7 +142,11 @@ Task = Prove | Drain | Commit | Bury | Remove | Release | Stop
 def stays(state: NodeState) -> dict[str, str]:
     """Slots that must keep their bytes, each with the reason."""
     line, w, resumed_from = state.line, state.w, resume_source(state.history)
-    in_use = {*state.wish.wanted, *([state.round] if state.round else [])}
+    # A wish pins only what a round can still fulfil; else a step that one rank lost, or whose round was abandoned by the
+    # coordinator of another node, would hold its slots for ever. (What may still become held everywhere stays anyway.)
+    hopeful = {s for s in held_everywhere(state.slots) if s in state.wish.wanted and s in line}
+    hopeful -= state.lost | state.failed | state.committed
+    in_use = {*hopeful, *([state.round] if state.round else [])}
     reasons = {
         s.name: must_stay(s, w=w, line=line, resumed_from=resumed_from, in_use=in_use, lost=state.lost) for s in state.slots
     }
@@ -143,17 +155,17 @@ def stays(state: NodeState) -> dict[str, str]:
 
 def agenda(state: NodeState) -> tuple[Task, ...]:
     """The tasks that are due now, most urgent first."""
-    if state.settled and is_fenced(state.history, state.served):
+    if not state.may_turn and is_fenced(state.history, state.served):
         return (Stop(f"attempt {state.history.newest_claim} of this run has been started elsewhere"),)
     tasks: list[Task] = [*_release(state), *_prove(state)]
-    if state.settled and state.reachable:
+    if not state.may_turn and state.reachable:
         tasks += [*_drain(state), *_commit(state), *_bury(state), *_remove(state)]
     return tuple(tasks)
 
 
 def _release(state: NodeState) -> list[Release]:
     """Slots of exited writers go once nothing needs them; while the lineage may turn, none goes."""
-    if not state.settled:
+    if state.may_turn:
         return []
     needed = stays(state)
     return [Release(s.name) for s in state.slots if not s.owner_alive and s.name not in needed]
@@ -196,6 +208,8 @@ def _commit(state: NodeState) -> list[Commit]:
 
 def leftovers(state: NodeState) -> tuple[StepId, ...]:
     """Incomplete steps on the target that can never be completed: no image in RAM and no round works on them."""
+    if not state.absence_is_final:
+        return ()
     in_ram = {slot.holds for slot in state.slots}
     return tuple(
         s
@@ -207,7 +221,8 @@ def leftovers(state: NodeState) -> tuple[StepId, ...]:
 
 def _bury(state: NodeState) -> list[Bury]:
     old = removable(state.committed, state.line, state.keep, resumed_from=resume_source(state.history), w=state.w)
-    return [Bury(s) for s in (*old, *leftovers(state))]
+    # A wanted step stays until its caller has seen it committed; else it would be drained and buried by turns for ever.
+    return [Bury(s) for s in (*old, *leftovers(state)) if s not in state.wish.wanted]
 
 
 def _remove(state: NodeState) -> list[Remove]:
