@@ -12,7 +12,7 @@ from hinan.sim.truth import Truth
 
 EVERYDAY_SEEDS = 120
 LONG_SEEDS = range(10_000, 13_500)
-SEEDS_A_PLANT = 1_000
+SEEDS_A_PLANT = 4_000
 
 
 def test_the_core_keeps_its_promises() -> None:
