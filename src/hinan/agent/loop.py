@@ -22,7 +22,7 @@ from hinan.agent.keeper import Keeper
 from hinan.agent.ledger import Snapshot, served_attempt, take_snapshot
 from hinan.agent.prover import prove
 from hinan.agent.trainers import Trainer, Trainers
-from hinan.core.agenda import Bury, Commit, Drain, NodeState, Prove, Release, Remove, Stop, Task, agenda
+from hinan.core.agenda import Bury, Commit, Drain, Forget, NodeState, Prove, Release, Remove, Stop, Task, agenda
 from hinan.core.errors import HinanError
 from hinan.core.ids import StepId
 from hinan.core.retention import Keep
@@ -196,6 +196,8 @@ class Node:
                     phase = next(s.phase for s in self.slots if s.name == slot)
                     self.keeper.release(slot, phase)
                     self.look()
+            case Forget(step_id):
+                self.arena.forget_lost(step_id)
             case Prove(slot):
                 if "prove" not in self._busy and slot not in self.keeper.unprovable:
                     self._background("prove", self._prove(slot))
@@ -253,7 +255,8 @@ class Node:
                 step_id.step, step_id.attempt, what.image_bytes, self.drain_s, self.drainer.direct,
             )  # fmt: skip
         except Abandoned as error:
-            self.failed[step_id] = str(error)
+            held = {s.holds for s in self.slots}
+            self.failed = {s: why for s, why in self.failed.items() if s in held} | {step_id: str(error)}
             self.failed_in_a_row += 1
             self.tell(str(error))
         finally:
