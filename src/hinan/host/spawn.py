@@ -51,7 +51,11 @@ def connect(arena: Path, timeout_s: float, start: tuple[Path, Path, str] | None 
                 raise AgentError(f"{error}{_tail(arena / 'agent.log')}", arena=str(arena)) from None
         if start is not None and time.monotonic() >= start_at:
             # Again and again: one that is just ending holds the lock, so that the new one sees it and ends.
-            start_agent(*start)
+            try:
+                start_agent(*start)
+            except (OSError, subprocess.SubprocessError) as failed:
+                if time.monotonic() > deadline:
+                    raise AgentError(f"the node agent cannot be started: {failed}", arena=str(arena)) from failed
             start_at = time.monotonic() + START_EVERY_S
         time.sleep(_LOOK_EVERY_S)  # the socket appears when the agent is ready; there is nothing to wait on before
 
