@@ -16,12 +16,12 @@ from hinan.agent.ledger import take_snapshot
 from hinan.agent.loop import NEWS, Node
 from hinan.agent.server import Server, _Session
 from hinan.core.budget import MARGIN_BYTES
-from hinan.core.ids import StepId, image_file, manifest_file
+from hinan.core.ids import StepId, image_file, manifest_file, step_directory
 from hinan.formats import messages as m
 from hinan.formats import records as r
 from hinan.formats.image import Entry, lay_out
 from hinan.host.process import this_process
-from hinan.tiers.arena import AGENT, LOCK, SEALED, Arena
+from hinan.tiers.arena import AGENT, LOCK, LOST, SEALED, Arena
 from hinan.tiers.target import Target
 
 RAW, HEADER = lay_out([Entry("x", "F32", (1024,))], {})
@@ -320,3 +320,50 @@ def test_wiping_removes_the_lock_last(place: Place, monkeypatch: pytest.MonkeyPa
         place.arena.wipe()
     assert removed[-1] == LOCK
     assert not os.path.exists(place.arena.root)
+
+
+def test_lost_steps_are_forgotten_once_passed(place: Place) -> None:
+    """Their facts do not pile up in RAM over a long run."""
+    place.attempt(1)
+    for step in (3, 4, 9):
+        place.arena.publish(step_directory(StepId(1, step)) + LOST, r.LostRecord(1, step, 0, "no slot"))
+    place.sealed(StepId(1, 5), owner=place.me)
+
+    async def scenario(node: Node, server: Server) -> None:
+        while len(place.arena.lost()) > 1:
+            await asyncio.sleep(0.01)
+        assert place.arena.lost() == {StepId(1, 9)}
+
+    live(place, scenario)
+
+
+def test_a_request_that_fails_does_not_end_the_agent(place: Place) -> None:
+    async def scenario(node: Node, server: Server) -> None:
+        def bad() -> m.Answer | None:
+            if not node.slots and not calls:
+                calls.append(1)
+                return None
+            raise RuntimeError("a bug")
+
+        calls: list[int] = []
+        with pytest.raises(RuntimeError):
+            await server.until(bad)
+        assert isinstance(await _Session(node, server).answer(m.Status()), m.Done)
+
+    live(place, scenario)
+
+
+def test_a_hanging_target_of_another_run_holds_no_lock(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether another run's arena is needed is asked before its lock is taken."""
+    own = place.arena.root.parent.parent / "other" / "here"
+    own.mkdir(parents=True)
+    seen: list[bool] = []
+
+    def slow(arena: Arena) -> str | None:
+        with abandoned.lock(arena.root) as free:
+            seen.append(free)
+        return "its target hangs"
+
+    monkeypatch.setattr(abandoned, "why_needed", slow)
+    abandoned.reclaim(own)
+    assert seen == [True]
