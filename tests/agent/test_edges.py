@@ -15,6 +15,7 @@ from hinan.agent.__main__ import _part
 from hinan.agent.ledger import take_snapshot
 from hinan.agent.loop import NEWS, Node
 from hinan.agent.server import Server, _Session
+from hinan.core.agenda import Prove
 from hinan.core.budget import MARGIN_BYTES
 from hinan.core.ids import StepId, image_file, manifest_file, step_directory
 from hinan.formats import messages as m
@@ -22,6 +23,7 @@ from hinan.formats import records as r
 from hinan.formats.image import Entry, lay_out
 from hinan.host.process import this_process
 from hinan.tiers.arena import AGENT, LOCK, LOST, SEALED, Arena
+from hinan.tiers.publish import part_name
 from hinan.tiers.target import Target
 
 RAW, HEADER = lay_out([Entry("x", "F32", (1024,))], {})
@@ -367,3 +369,35 @@ def test_a_hanging_target_of_another_run_holds_no_lock(place: Place, monkeypatch
     monkeypatch.setattr(abandoned, "why_needed", slow)
     abandoned.reclaim(own)
     assert seen == [True]
+
+
+def test_an_image_about_to_be_proven_is_not_given_away(place: Place) -> None:
+    """Between the decision to prove it and the first byte read, a waiting request for a slot is answered."""
+    place.attempt(1)
+    old, new = (place.sealed(StepId(1, step), owner=place.me) for step in (5, 6))
+
+    async def main() -> None:
+        node = place.node()
+        session = _Session(node, Server(node))
+        await session.answer(place.hello())
+        node.state()
+        node._start(Prove(old))
+        answer = await session.answer(m.Lease(HEADER.image_bytes, []))
+        assert isinstance(answer, m.Granted)
+        assert answer.slot not in (old, new)
+        await asyncio.gather(*node._tasks)
+        node.trainers.close()
+        await node.finish()
+
+    asyncio.run(main())
+
+
+def test_a_new_agent_leaves_a_seal_in_the_making_alone(place: Place) -> None:
+    """What a living trainer is about to publish is not swept away; what a dead one left is."""
+    mine = place.arena.root / part_name("00000-000001.sealed")
+    theirs = place.arena.root / mine.name.replace(f".{os.getpid()}-", ".999999999-")
+    mine.touch()
+    theirs.touch()
+    place.arena.sweep()
+    assert mine.exists()
+    assert not theirs.exists()
