@@ -33,6 +33,23 @@ def reached(points: Path, name: str) -> Path:
     return path
 
 
+def test_a_rank_dies_in_the_first_copy(make_job: MakeJob) -> None:
+    """One rank has sealed its first image, the other one never did: nothing was promised, and the run begins again."""
+    reference = make_job("reference", ranks=2, steps=8)
+    reference.run()
+    job = make_job("run", ranks=2, steps=8)
+    points, env = points_of(job)
+    (points / "copied-0").touch()
+    job.start(env, "torture:main")
+    reached(points, "copied-0")
+    until(lambda: any(files.sealed for files in job.arena.scan()), what="the other rank's seal")
+    job.kill_all()
+    (points / "copied-0.reached").unlink()
+    for child in job.start(env, "torture:main"):
+        child.ok()
+    assert_same_run(job, reference)
+
+
 def test_sigterm_lets_a_drain_finish(make_job: MakeJob) -> None:
     """The agent is told to end while it drains: the step is committed first, and the RAM stays."""
     job = make_job("run", steps=6, every=6, commit_every=6, close=False)
@@ -114,12 +131,14 @@ def test_misuse_is_told_at_once(make_job: MakeJob) -> None:
     assert (job.out / "done").exists()
 
 
+@pytest.mark.slow
 def test_both_ranks_wait_for_commits(make_job: MakeJob) -> None:
     job = make_job("run", ranks=2)
     for child in job.start(program="edges:waits"):
         child.ok()
 
 
+@pytest.mark.slow
 def test_an_arena_with_a_long_path(make_job: MakeJob, tmp_path: Path) -> None:
     """Longer than a socket's name may be: the agent is reached all the same."""
     tmpfs = tmp_path / ("long" * 20) / ("longer" * 10)
@@ -134,6 +153,7 @@ def test_an_arena_with_a_long_path(make_job: MakeJob, tmp_path: Path) -> None:
     assert_same_run(job, reference)
 
 
+@pytest.mark.slow
 def test_an_idle_agent_costs_nothing(make_job: MakeJob, tmp_path: Path) -> None:
     """While training computes and nothing is due, the agent uses less than a twentieth of a core."""
     pause = tmp_path / "pause"
