@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from hinan.agent import abandoned
-from hinan.agent.__main__ import _part
+from hinan.agent.__main__ import _came_too_late, _part, _watch_idle
 from hinan.agent.ledger import take_snapshot
 from hinan.agent.loop import NEWS, Node
 from hinan.agent.server import Server, _Session
@@ -401,3 +401,19 @@ def test_a_new_agent_leaves_a_seal_in_the_making_alone(place: Place) -> None:
     place.arena.sweep()
     assert mine.exists()
     assert not theirs.exists()
+
+
+def test_an_agent_that_comes_too_late_ends(place: Place) -> None:
+    """A trainer started it while the run closed; it finds nothing and does not stay for the idle time."""
+    place.attempt(1)
+    place.target.publish_attempt(r.ClosedRecord(1, 5, ""))
+
+    async def scenario(node: Node, server: Server) -> None:
+        assert not _came_too_late(node, 0)  # started for a job to come
+        watcher = asyncio.create_task(_watch_idle(node, server, 4.0, 1))
+        while node.stop_reason is None:
+            await asyncio.sleep(0.01)
+        assert node.stop_reason == "the run is closed"
+        watcher.cancel()
+
+    live(place, scenario)
