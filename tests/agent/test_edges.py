@@ -11,17 +11,19 @@ import msgspec
 import pytest
 
 from hinan.agent import abandoned
-from hinan.agent.__main__ import _part
+from hinan.agent.__main__ import _came_too_late, _part, _watch_idle
 from hinan.agent.ledger import take_snapshot
 from hinan.agent.loop import NEWS, Node
 from hinan.agent.server import Server, _Session
+from hinan.core.agenda import Prove
 from hinan.core.budget import MARGIN_BYTES
-from hinan.core.ids import StepId, image_file, manifest_file
+from hinan.core.ids import StepId, image_file, manifest_file, step_directory
 from hinan.formats import messages as m
 from hinan.formats import records as r
 from hinan.formats.image import Entry, lay_out
 from hinan.host.process import this_process
-from hinan.tiers.arena import AGENT, LOCK, SEALED, Arena
+from hinan.tiers.arena import AGENT, LOCK, LOST, SEALED, Arena
+from hinan.tiers.publish import part_name
 from hinan.tiers.target import Target
 
 RAW, HEADER = lay_out([Entry("x", "F32", (1024,))], {})
@@ -320,3 +322,98 @@ def test_wiping_removes_the_lock_last(place: Place, monkeypatch: pytest.MonkeyPa
         place.arena.wipe()
     assert removed[-1] == LOCK
     assert not os.path.exists(place.arena.root)
+
+
+def test_lost_steps_are_forgotten_once_passed(place: Place) -> None:
+    """Their facts do not pile up in RAM over a long run."""
+    place.attempt(1)
+    for step in (3, 4, 9):
+        place.arena.publish(step_directory(StepId(1, step)) + LOST, r.LostRecord(1, step, 0, "no slot"))
+    place.sealed(StepId(1, 5), owner=place.me)
+
+    async def scenario(node: Node, server: Server) -> None:
+        while len(place.arena.lost()) > 1:
+            await asyncio.sleep(0.01)
+        assert place.arena.lost() == {StepId(1, 9)}
+
+    live(place, scenario)
+
+
+def test_a_request_that_fails_does_not_end_the_agent(place: Place) -> None:
+    async def scenario(node: Node, server: Server) -> None:
+        def bad() -> m.Answer | None:
+            if not node.slots and not calls:
+                calls.append(1)
+                return None
+            raise RuntimeError("a bug")
+
+        calls: list[int] = []
+        with pytest.raises(RuntimeError):
+            await server.until(bad)
+        assert isinstance(await _Session(node, server).answer(m.Status()), m.Done)
+
+    live(place, scenario)
+
+
+def test_a_hanging_target_of_another_run_holds_no_lock(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether another run's arena is needed is asked before its lock is taken."""
+    own = place.arena.root.parent.parent / "other" / "here"
+    own.mkdir(parents=True)
+    seen: list[bool] = []
+
+    def slow(arena: Arena) -> str | None:
+        with abandoned.lock(arena.root) as free:
+            seen.append(free)
+        return "its target hangs"
+
+    monkeypatch.setattr(abandoned, "why_needed", slow)
+    abandoned.reclaim(own)
+    assert seen == [True]
+
+
+def test_an_image_about_to_be_proven_is_not_given_away(place: Place) -> None:
+    """Between the decision to prove it and the first byte read, a waiting request for a slot is answered."""
+    place.attempt(1)
+    old, new = (place.sealed(StepId(1, step), owner=place.me) for step in (5, 6))
+
+    async def main() -> None:
+        node = place.node()
+        session = _Session(node, Server(node))
+        await session.answer(place.hello())
+        node.state()
+        node._start(Prove(old))
+        answer = await session.answer(m.Lease(HEADER.image_bytes, []))
+        assert isinstance(answer, m.Granted)
+        assert answer.slot not in (old, new)
+        await asyncio.gather(*node._tasks)
+        node.trainers.close()
+        await node.finish()
+
+    asyncio.run(main())
+
+
+def test_a_new_agent_leaves_a_seal_in_the_making_alone(place: Place) -> None:
+    """What a living trainer is about to publish is not swept away; what a dead one left is."""
+    mine = place.arena.root / part_name("00000-000001.sealed")
+    theirs = place.arena.root / mine.name.replace(f".{os.getpid()}-", ".999999999-")
+    mine.touch()
+    theirs.touch()
+    place.arena.sweep()
+    assert mine.exists()
+    assert not theirs.exists()
+
+
+def test_an_agent_that_comes_too_late_ends(place: Place) -> None:
+    """A trainer started it while the run closed; it finds nothing and does not stay for the idle time."""
+    place.attempt(1)
+    place.target.publish_attempt(r.ClosedRecord(1, 5, ""))
+
+    async def scenario(node: Node, server: Server) -> None:
+        assert not _came_too_late(node, 0)  # started for a job to come
+        watcher = asyncio.create_task(_watch_idle(node, server, 4.0, 1))
+        while node.stop_reason is None:
+            await asyncio.sleep(0.01)
+        assert node.stop_reason == "the run is closed"
+        watcher.cancel()
+
+    live(place, scenario)

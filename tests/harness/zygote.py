@@ -1,8 +1,8 @@
 """A process that has imported torch and hinan once and forks trainers from there: a fresh trainer in 20 ms, not in 5 s.
 
 Every child leads a session of its own, runs one function of `tests.programs` with JSON arguments, and ends as a normal
-interpreter does up to and including its atexit handlers. (Taking torch's modules apart afterwards would cost 3 s.) Its
-output goes to a file. The zygote runs no torch operation itself, so that no thread of a pool is lost in the fork.
+interpreter does up to and including its atexit handlers. (Taking torch's modules apart afterwards would cost 3 s.)
+Its output goes to a file. The zygote runs no torch operation itself, so that no thread of a pool is lost in the fork.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ def main(step_s: float = 0.0, **arguments: Any) -> None:
     """Train as `loop.main` does; each step takes at least `step_s`."""
     rank = arguments["rank"]
     tail = f"-{rank}"
-    _start_held_agents()
+    start_held_agents()
     around(start, "_claim", before="claiming", after="claimed")
     around(restore.Restore, "_look", before="looking", after="looked")
     around(restore.Restore, "_decided", after="decided", suffix=lambda *a: tail)
@@ -37,7 +37,7 @@ def main(step_s: float = 0.0, **arguments: Any) -> None:
     loop.main(**arguments)
 
 
-def _start_held_agents() -> None:
+def start_held_agents() -> None:
     run = subprocess.run
 
     def held(command: list[str], **options: Any) -> Any:

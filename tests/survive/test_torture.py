@@ -10,6 +10,8 @@ import json
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -25,7 +27,7 @@ from hinan.tiers.mapping import read_file
 from hinan.tiers.target import TOMBSTONE
 from hinan.tiers.views import flaw_of
 from tests.harness.job import Job, until
-from tests.harness.zygote import Child, Zygote
+from tests.harness.zygote import ROOT, Child, Zygote
 from tests.programs.loop import losses
 from tests.programs.points import VARIABLE
 
@@ -324,8 +326,15 @@ def mid_copy(t: Torture) -> None:
     t.restart()
 
 
-AGENT_POINTS = ["after-NAME", "after-WRITE_ASIDE", "after-PUBLISH_MANIFEST", "before-PUBLISH_COMMIT",
-                "after-PUBLISH_COMMIT", "proving", "leased"]  # fmt: skip
+AGENT_POINTS = [
+    "after-NAME",
+    "after-WRITE_ASIDE",
+    "after-PUBLISH_MANIFEST",
+    "before-PUBLISH_COMMIT",
+    "after-PUBLISH_COMMIT",
+    "proving",
+    "leased",
+]
 
 
 def agent_at_work(t: Torture) -> None:
@@ -463,3 +472,52 @@ def test_schedule(make_job: MakeJob, reference: Callable[[int], Job], ranks: int
 def test_more_ranks(make_job: MakeJob, reference: Callable[[int], Job], ranks: int) -> None:
     """Larger jobs, one schedule each."""
     play(make_job, reference, ranks, 0, [one_rank, agent_and_all] if ranks == 3 else [one_rank])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
+def test_under_torchrun(tmp_path: Path, reference: Callable[[int], Job], zygote: Zygote, seed: int) -> None:
+    """The real launcher: ranks, and once the agent too, are SIGKILLed; torchrun starts all again, and the run ends well."""
+    rng = random.Random(seed)
+    job = Job(zygote, tmp_path / "run", 2)
+    arguments = {
+        "target": str(job.target_path), "out": str(job.out), "steps": STEPS, "width": WIDTH, "step_s": 0.05,
+        "every": rng.randint(1, 3), "commit_every": "auto",
+    }  # fmt: skip
+    environment = os.environ | {
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "OMP_NUM_THREADS": "1", "HINAN_AGENT_IDLE_S": "30",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]),
+    }  # fmt: skip
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "3"]
+    with (tmp_path / "log").open("wb") as log:
+        launcher = subprocess.Popen(
+            [sys.executable, *command, "-m", "tests.programs.torture", json.dumps(arguments)],
+            cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
+    try:
+        for goal in sorted(rng.sample(range(4, STEPS - 4), 2 + seed)):
+            until(lambda goal=goal: max(job.step(0), job.step(1)) >= goal or launcher.poll() is not None, 100)
+            if seed and rng.random() < 0.7 and (agent := job.agent) is not None:
+                os.kill(agent.pid, signal.SIGKILL)
+            os.kill(rng.choice(_ranks_of(launcher.pid)), signal.SIGKILL)
+        assert launcher.wait(150) == 0, (tmp_path / "log").read_text()[-8000:]
+        for rank in (0, 1):
+            theirs, mine = losses(reference(2).out, rank), losses(job.out, rank)
+            assert {s: mine[s] for s in mine if mine[s] != theirs[s]} == {}
+            final = f"rank-{rank}.final"
+            assert (job.out / final).read_text() == (reference(2).out / final).read_text()
+        until(lambda: not job.arena.exists, what="the arena's end")
+        until(lambda: not _mentioning(str(job.target_path)), what="the ends of all processes")
+    finally:
+        if launcher.poll() is None:
+            launcher.kill()
+            for pid in _ranks_of(launcher.pid):
+                os.kill(pid, signal.SIGKILL)
+            launcher.wait()
+        job.clean()
+
+
+def _ranks_of(launcher: int) -> list[int]:
+    """The training processes that a launcher has started."""
+    text = Path(f"/proc/{launcher}/task/{launcher}/children").read_text()
+    return [int(pid) for pid in text.split() if b"tests.programs" in Path(f"/proc/{pid}/cmdline").read_bytes()]

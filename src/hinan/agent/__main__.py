@@ -36,6 +36,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--target", type=Path, required=True)
     parser.add_argument("--arena", type=Path, required=True)
     parser.add_argument("--node", required=True)
+    parser.add_argument("--attempt", type=int, default=0, help="whose trainer started this agent; 0: nobody's")
     parser.add_argument("--idle-s", type=float, default=float(os.environ.get("HINAN_AGENT_IDLE_S", IDLE_S)))
     options = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(asctime)s %(message)s", force=True)
@@ -43,13 +44,13 @@ def main(argv: list[str] | None = None) -> int:
         if not free:
             return 0
         try:
-            return asyncio.run(_live(options.target, Arena(options.arena), options.node, options.idle_s))
+            return asyncio.run(_live(options.target, Arena(options.arena), options.node, options))
         except HinanError as error:
             log.error("ended error=%s", error)
             return 1
 
 
-async def _live(target_path: Path, arena: Arena, node_name: str, idle_s: float) -> int:
+async def _live(target_path: Path, arena: Arena, node_name: str, options: argparse.Namespace) -> int:
     target = Target(target_path)
     run_id = target.run().run_id
     arena.sweep()
@@ -65,7 +66,7 @@ async def _live(target_path: Path, arena: Arena, node_name: str, idle_s: float) 
     asyncio.get_running_loop().run_in_executor(None, abandoned.reclaim, arena.root)
     listening = await server.listen()
     log.info("agent.started pid=%d run=%s node=%s arena=%s", me.pid, run_id, node_name, arena.root)
-    watcher = asyncio.create_task(_watch_idle(node, server, idle_s))
+    watcher = asyncio.create_task(_watch_idle(node, server, options.idle_s, options.attempt))
     try:
         await node.run()
     finally:
@@ -89,7 +90,7 @@ def _install_signals(node: Node) -> None:
         signal.signal(number, signal.SIG_IGN)  # a terminal's signals are for the training job, not for its RAM copy
 
 
-async def _watch_idle(node: Node, server: Server, idle_s: float) -> None:
+async def _watch_idle(node: Node, server: Server, idle_s: float, attempt: int) -> None:
     """End when there is nothing left to keep: at once after a clean close, else after the idle time."""
     idle_since = time.monotonic()
     while True:
@@ -100,11 +101,16 @@ async def _watch_idle(node: Node, server: Server, idle_s: float) -> None:
         idle = time.monotonic() - idle_since
         if node.snapshot.gone:
             node.stop_reason = "the target is gone"
-        elif node.ram_is_spare and server.connections == 0:
+        elif server.connections == 0 and (node.ram_is_spare or _came_too_late(node, attempt)):
             node.stop_reason = "the run is closed"
         elif idle > idle_s:
             node.stop_reason = f"idle for {idle_s:g} s"
         node.look()
+
+
+def _came_too_late(node: Node, attempt: int) -> bool:
+    """Whether the attempt whose trainer started this agent has closed meanwhile, and left nothing here."""
+    return node.snapshot.closed and node.snapshot.history.newest_claim == attempt and not node.slots
 
 
 def _part(node: Node, arena: Arena) -> None:

@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from hinan.core.errors import HinanError
 from hinan.core.lineage import lineage
 from hinan.core.slot import Phase, Slot
 from hinan.core.watermark import watermark
@@ -54,15 +55,15 @@ def reclaim(own: Path) -> list[str]:
     for directory in sorted(own.parent.parent.glob("*/*")):
         if directory == own or not directory.is_dir():
             continue
-        with contextlib.suppress(OSError), lock(directory) as free:
-            if not free:
-                continue
-            reason = why_needed(Arena(directory))
-            if reason is None:
-                log.info("arena.reclaimed path=%s", directory)
-                Arena(directory).wipe()
-            else:
+        with contextlib.suppress(OSError, HinanError):
+            # Asked before the lock is taken: a target that hangs must not keep that run's own agent from starting.
+            if (reason := why_needed(Arena(directory))) is not None:
                 kept.append(f"{directory}: {reason}")
+                continue
+            with lock(directory) as free:
+                if free and why_needed(Arena(directory)) is None:
+                    log.info("arena.reclaimed path=%s", directory)
+                    Arena(directory).wipe()
     return kept
 
 

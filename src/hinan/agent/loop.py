@@ -22,14 +22,14 @@ from hinan.agent.keeper import Keeper
 from hinan.agent.ledger import Snapshot, served_attempt, take_snapshot
 from hinan.agent.prover import prove
 from hinan.agent.trainers import Trainer, Trainers
-from hinan.core.agenda import Bury, Commit, Drain, NodeState, Prove, Release, Remove, Stop, Task, agenda
+from hinan.core.agenda import Bury, Commit, Drain, Forget, NodeState, Prove, Release, Remove, Stop, Task, agenda
 from hinan.core.errors import HinanError
 from hinan.core.ids import StepId
 from hinan.core.retention import Keep
 from hinan.core.rounds import Wish
 from hinan.core.slot import Slot
 from hinan.host.limits import room
-from hinan.tiers.arena import Arena
+from hinan.tiers.arena import Arena, SlotFiles
 from hinan.tiers.target import Target
 
 log = logging.getLogger("hinan.agent")
@@ -196,9 +196,14 @@ class Node:
                     phase = next(s.phase for s in self.slots if s.name == slot)
                     self.keeper.release(slot, phase)
                     self.look()
+            case Forget(step_id):
+                self.arena.forget_lost(step_id)
             case Prove(slot):
                 if "prove" not in self._busy and slot not in self.keeper.unprovable:
-                    self._background("prove", self._prove(slot))
+                    # Ordering: read from now on, not from when the task gets its turn: a waiting request for a slot is
+                    # answered in between, and the image would be digested while its next one is written.
+                    self.keeper.read([slot])
+                    self._background("prove", self._prove(self.keeper.files[slot]))
             case Drain(step_id, slots):
                 if "drain" not in self._busy:
                     files = {self.keeper.files[name].rank: self.keeper.files[name] for name in slots}
@@ -224,20 +229,18 @@ class Node:
         task.add_done_callback(done)
         return task
 
-    async def _prove(self, slot: str) -> None:
-        files = self.keeper.files[slot]
-        sealed = files.sealed
-        assert sealed is not None
+    async def _prove(self, files: SlotFiles) -> None:
+        slot, sealed = files.name, files.sealed
         began = time.monotonic()
-        self.keeper.read([slot])  # a slot keeps its bytes while its digests are taken
         try:
+            assert sealed is not None
             await asyncio.get_running_loop().run_in_executor(
                 self._threads["prove"], lambda: prove(self.arena, slot, sealed, late=self.keeper.is_late(files))
             )
             log.info("proven step=%d rank=%d s=%.3f", sealed.step, files.rank, time.monotonic() - began)
         except (OSError, HinanError) as error:
             self.keeper.unprovable[slot] = str(error)
-            self.tell(f"the RAM copy of step {sealed.step}, rank {files.rank} cannot be used: {error}")
+            self.tell(f"the RAM copy of step {sealed.step if sealed else '?'}, rank {files.rank} cannot be used: {error}")
         finally:
             self.keeper.unread([slot])
 
@@ -253,7 +256,8 @@ class Node:
                 step_id.step, step_id.attempt, what.image_bytes, self.drain_s, self.drainer.direct,
             )  # fmt: skip
         except Abandoned as error:
-            self.failed[step_id] = str(error)
+            held = {s.holds for s in self.slots}
+            self.failed = {s: why for s, why in self.failed.items() if s in held} | {step_id: str(error)}
             self.failed_in_a_row += 1
             self.tell(str(error))
         finally:

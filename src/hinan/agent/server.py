@@ -115,8 +115,14 @@ class Server:
 
     def _look(self) -> None:
         for future, ready in list(self._waiting.items()):
-            if not future.done() and (answer := ready()) is not None:
-                future.set_result(answer)
+            if future.done():
+                continue
+            try:
+                if (answer := ready()) is not None:
+                    future.set_result(answer)
+            except Exception as error:  # one request that fails must not take the agent, and everybody's, with it
+                log.exception("bug in a waiting request")
+                future.set_exception(error)
 
 
 def _is_same_user(peer: socket.socket) -> bool:

@@ -130,13 +130,20 @@ class Release:
 
 
 @dataclass(frozen=True)
+class Forget:
+    """Remove the fact that a step was lost: every rank has passed it, and no image of it is left."""
+
+    step_id: StepId
+
+
+@dataclass(frozen=True)
 class Stop:
     """Another host's attempt has claimed the run: stop for good (rule A5)."""
 
     reason: str
 
 
-Task = Prove | Drain | Commit | Bury | Remove | Release | Stop
+Task = Prove | Drain | Commit | Bury | Remove | Release | Forget | Stop
 
 
 def stays(state: NodeState) -> dict[str, str]:
@@ -157,7 +164,7 @@ def agenda(state: NodeState) -> tuple[Task, ...]:
     """The tasks that are due now, most urgent first."""
     if not state.may_turn and is_fenced(state.history, state.served):
         return (Stop(f"attempt {state.history.newest_claim} of this run has been started elsewhere"),)
-    tasks: list[Task] = [*_release(state), *_prove(state)]
+    tasks: list[Task] = [*_release(state), *_forget(state), *_prove(state)]
     if not state.may_turn and state.reachable:
         tasks += [*_drain(state), *_commit(state), *_bury(state), *_remove(state)]
     return tuple(tasks)
@@ -169,6 +176,12 @@ def _release(state: NodeState) -> list[Release]:
         return []
     needed = stays(state)
     return [Release(s.name) for s in state.slots if not s.owner_alive and s.name not in needed]
+
+
+def _forget(state: NodeState) -> list[Forget]:
+    """Lost steps below the watermark that no slot holds. Every rank sealed the watermark, so none will seal them now."""
+    w, in_ram = state.w, {slot.holds for slot in state.slots}
+    return [Forget(s) for s in sorted(state.lost) if w is not None and s < w and s not in in_ram]
 
 
 def _prove(state: NodeState) -> list[Prove]:

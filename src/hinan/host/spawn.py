@@ -15,13 +15,17 @@ _LOOK_EVERY_S = 0.02
 START_EVERY_S = 3.0
 
 
-def start_agent(target: Path, arena: Path, node: str) -> None:
+def start_agent(target: Path, arena: Path, node: str, attempt: int = 0) -> None:
     """Start an agent process and return at once. If one runs already, the new one sees its lock and ends.
 
     The agent decides by its lock, not this caller, so eight local ranks may call this at the same moment.
+
+    Args:
+        attempt: whose trainer starts it; an agent that comes too late for it ends by itself. 0: nobody's yet.
     """
     arena.mkdir(parents=True, exist_ok=True, mode=0o700)
     command = [sys.executable, "-m", "hinan.agent", "--target", str(target), "--arena", str(arena), "--node", node]
+    command += ["--attempt", str(attempt)]
     with open(os.devnull, "rb") as nothing, (arena / "agent.log").open("ab") as log:
         # Why a middle process: the agent must not stay a child of a trainer, whose launcher may wait for all children
         # or kill its process group.
@@ -34,7 +38,7 @@ def start_agent(target: Path, arena: Path, node: str) -> None:
 _DETACH = "import subprocess, sys; subprocess.Popen(sys.argv[1:], start_new_session=True)"
 
 
-def connect(arena: Path, timeout_s: float, start: tuple[Path, Path, str] | None = None) -> AgentClient:
+def connect(arena: Path, timeout_s: float, start: tuple[Path, Path, str] | None = None, attempt: int = 0) -> AgentClient:
     """Connect to the node's agent, starting one first if `start` (target, arena, node) is given and none answers.
 
     Raises:
@@ -51,7 +55,11 @@ def connect(arena: Path, timeout_s: float, start: tuple[Path, Path, str] | None 
                 raise AgentError(f"{error}{_tail(arena / 'agent.log')}", arena=str(arena)) from None
         if start is not None and time.monotonic() >= start_at:
             # Again and again: one that is just ending holds the lock, so that the new one sees it and ends.
-            start_agent(*start)
+            try:
+                start_agent(*start, attempt)
+            except (OSError, subprocess.SubprocessError) as failed:
+                if time.monotonic() > deadline:
+                    raise AgentError(f"the node agent cannot be started: {failed}", arena=str(arena)) from failed
             start_at = time.monotonic() + START_EVERY_S
         time.sleep(_LOOK_EVERY_S)  # the socket appears when the agent is ready; there is nothing to wait on before
 

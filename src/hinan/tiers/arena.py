@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,12 @@ LOCK, SOCKET, LOG, AGENT = "agent.lock", "agent.sock", "agent.log", "owner.json"
 _EFFECT_SUFFIX = {Effect.WITHDRAW_PROVEN: PROVEN, Effect.WITHDRAW_SEALED: SEALED, Effect.UNLINK_IMAGE: IMAGE}
 
 R = TypeVar("R")
+
+
+def _is_being_written(part: str) -> bool:
+    """Whether the process that an unfinished file is named after may still finish it: a trainer publishing its seal."""
+    found = re.search(r"\.(\d+)-[0-9a-f]+" + re.escape(PART_SUFFIX) + "$", part)
+    return found is not None and Path(f"/proc/{found[1]}").exists()
 
 
 def arena_path(tmpfs: Path, run_id: str, node: str) -> Path:
@@ -145,7 +152,8 @@ class Arena:
     def sweep(self) -> None:
         """Remove what a killed process left unfinished. Only the agent calls this, at its start."""
         for path in self.root.glob(f".*{PART_SUFFIX}"):
-            path.unlink(missing_ok=True)
+            if not _is_being_written(path.name):
+                path.unlink(missing_ok=True)
         whole = set(self._names(IMAGE))
         for suffix in (OWNER, SEALED, PROVEN):
             for name in self._names(suffix):

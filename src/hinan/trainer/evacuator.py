@@ -99,7 +99,7 @@ class Evacuator:
         self._target, self._run_id = agree_on_run(Path(target).absolute(), self._ranks)
         self._attempt = mint_attempt(self._target, self._run_id, self._ranks, take_over=take_over)
         node = node_name()
-        self._place = Place(self._target.root, arena_path(tmpfs, self._run_id, node), node)
+        self._place = Place(self._target.root, arena_path(tmpfs, self._run_id, node), node, self._attempt)
         self._arena = Arena(self._place.arena)
         self._arena.create()
         self._liaison = Liaison(self._place, self._hello, timeout_s)

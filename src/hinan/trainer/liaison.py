@@ -37,10 +37,11 @@ class Place:
     target: Path
     arena: Path
     node: str
+    attempt: int = 0
 
     def connect(self, timeout_s: float = AGENT_START_S) -> AgentClient:
         """A new connection; the agent is started if none runs."""
-        return connect(self.arena, timeout_s, (self.target, self.arena, self.node))
+        return connect(self.arena, timeout_s, (self.target, self.arena, self.node), self.attempt)
 
 
 class Liaison:
