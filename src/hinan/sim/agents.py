@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hinan.core.agenda import Bury, Commit, Drain, NodeState, Prove, Release, Remove, Stop, Stored, Task
+from hinan.core.agenda import Bury, Commit, Drain, Forget, NodeState, Prove, Release, Remove, Stop, Stored, Task
 from hinan.core.commit import Do, DrainEffect
 from hinan.core.ids import StepId
 from hinan.core.rounds import Wish
@@ -122,6 +122,10 @@ def act(world: World, agent: Agent, task: Task, state: NodeState) -> None:
             _release(world, agent, task.slot)
         case Drain():
             _open_round(world, agent, task, state)
+        case Forget():
+            for host in world.peers(world.hosts[agent.host]):
+                host.lost.discard(task.step_id)
+            world.say(who(agent), f"forgets that {task.step_id} was lost")
         case Commit():
             _publish_commit(world, agent, task.step_id, state.stored[task.step_id].world_size)
         case Bury():
