@@ -32,9 +32,9 @@ class Plan:
     target: str
     out: str
     ranks: int = 2
-    steps: int = 36
-    every: int = 4
-    commit_every: int = 12
+    steps: int = 30
+    every: int = 3
+    commit_every: int = 9
     device: str = "cpu"
     forget: str = ""
     compare_save: bool = False
@@ -64,6 +64,8 @@ def cadence(steps: int) -> tuple[int, int]:
         ConfigError: too few steps to be killed between two commits.
     """
     if steps < FEWEST_STEPS:
-        raise ConfigError(f"--steps {steps} is too few: between two commits there must be an evacuation, so at least {FEWEST_STEPS}")
+        raise ConfigError(
+            f"--steps {steps} is too few: between two commits there must be an evacuation, so at least {FEWEST_STEPS}"
+        )
     every = steps // EVACUATIONS
     return every, every * COMMIT_MULTIPLE
