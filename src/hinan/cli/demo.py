@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +16,7 @@ from hinan.core.errors import ConfigError, HinanError
 EXIT_INTERRUPTED = 130
 
 
-class Kill(str, Enum):
+class Kill(StrEnum):
     """What is killed."""
 
     rank = "rank"
@@ -26,7 +26,7 @@ class Kill(str, Enum):
     none = "none"
 
 
-class Forget(str, Enum):
+class Forget(StrEnum):
     """What a resumed attempt goes on without."""
 
     optim = "optim"

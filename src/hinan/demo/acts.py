@@ -53,6 +53,7 @@ class Outcome:
     commit_every: int
     acts: tuple[Act, ...]
     can_fail: bool
+    steps_s: tuple[float, ...]
     stalls_s: tuple[float, ...]
     save_s: tuple[float, ...]
     image_bytes: int
@@ -136,7 +137,10 @@ class Stage:
 
 
 def wait_until_ripe(job: Job) -> None:
-    """Wait for the moment to kill: a commit stands, RAM holds a newer step, and the last rank is within a later step."""
+    """Wait for the moment to kill: a commit stands, RAM holds a newer step, and the last rank is within a later step.
+
+    Late between two evacuations, so that there are steps to redo.
+    """
     victim = job.plan.ranks - 1
 
     def within() -> int:
@@ -145,7 +149,8 @@ def wait_until_ripe(job: Job) -> None:
 
     def ripe() -> bool:
         committed, proven = job.committed(), job.proven()
-        return bool(committed and proven and proven[-1] > committed[-1] and within() > proven[-1].step)
+        newer = bool(committed and proven and proven[-1] > committed[-1])
+        return newer and within() >= proven[-1].step + max(1, job.plan.every - 1)
 
     job.wait(ripe, "a step in RAM that is newer than the newest commit")
     begun = within()
@@ -174,6 +179,7 @@ def run_demo(options: Options, show: Callable[[str, Trace, list[Moment]], None])
         commit_every=stage.commit_every,
         acts=acts,
         can_fail=can_fail(reference, ranks=options.ranks, steps=options.steps),
+        steps_s=tuple(m.span_s for m in stage.moments if m.kind is Kind.STEP),
         stalls_s=tuple(m.span_s for m in held),
         save_s=stage.save_s,
         image_bytes=max((m.size_bytes for m in held), default=0),

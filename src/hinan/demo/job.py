@@ -95,8 +95,10 @@ class Job:
     def run_to_the_end(self) -> None:
         """Wait until the launcher has ended well, and the agent has freed the RAM and ended too."""
         self.wait(lambda: self._exit_status() is not None, "the end of the run")
-        self.wait(lambda: not marked(self._mark), "the end of the node agent", running=False)
-        self.look()
+        self.wait(self._is_over, "the node agent to free the RAM and to end", running=False)
+
+    def _is_over(self) -> bool:
+        return not marked(self._mark) and not any(arena.exists for arena in self._arenas())
 
     def close(self) -> None:
         """Free what the run still has in RAM; its processes must have ended. Safe to call twice."""

@@ -17,6 +17,8 @@ from hinan.demo.judge import Act
 from hinan.demo.splits import PARTS
 
 MOST_DIFFERENCES = 10
+BAR_CELLS = 40
+"""Cells of a bar for a difference in loss of 1."""
 
 
 def to_json(outcome: Outcome, wall_s: float) -> dict[str, Any]:
@@ -25,6 +27,7 @@ def to_json(outcome: Outcome, wall_s: float) -> dict[str, Any]:
         "ok": outcome.ok,
         "acts": [_act(act) for act in outcome.acts],
         "stall_s_median": _median(outcome.stalls_s),
+        "step_s_median": _median(outcome.steps_s),
         "stall_s": list(outcome.stalls_s),
         "torch_save_s": _median(outcome.save_s),
         "image_bytes": outcome.image_bytes,
@@ -77,8 +80,8 @@ def _rows(acts: Sequence[Act]) -> list[list[str]]:
     rows = [["killed", *(act.kill for act in acts)]]
     rows.append(["newest committed step then", *(_number(act.newest_committed_step) for act in acts)])
     rows.append(["resumed at step", *(_number(act.resumed_step) for act in acts)])
-    for rank in range(max((len(act.source) for act in acts), default=0)):
-        rows.append([f"  rank {rank} from", *(act.source[rank] if rank < len(act.source) else "-" for act in acts)])
+    ranks = range(max((len(act.source) for act in acts), default=0))
+    rows += [[f"  rank {r} from", *(act.source[r] if r < len(act.source) else "-" for act in acts)] for r in ranks]
     rows.append(["steps redone", *(_number(act.redo_steps if act.source else None) for act in acts)])
     rows.append(["kill to first new step", *(_time(act.kill_to_first_step_s) for act in acts)])
     rows += [[f"  {part}", *(_time(act.seconds.get(part)) for act in acts)] for part in PARTS]
@@ -110,16 +113,22 @@ def _table(rows: list[list[str]]) -> Iterator[str]:
 
 def _costs(outcome: Outcome) -> Iterator[str]:
     stall_s, save_s = _median(outcome.stalls_s), _median(outcome.save_s)
+    step_s = _median(outcome.steps_s)
+    if step_s is not None:
+        yield f"one step                {format_seconds(step_s)} median" + (
+            " (on the CPU, whose memory stands in for HBM)" if outcome.options.device == "cpu" else ""
+        )
     if stall_s is not None:
         yield (
             f"stall per evacuation    {format_seconds(stall_s)} median, {format_seconds(max(outcome.stalls_s))} longest, "
             f"{len(outcome.stalls_s)} images of {format_bytes(outcome.image_bytes)}"
         )
     if save_s is not None:
-        yield f"plain torch.save        {format_seconds(save_s)} of blocked training for the same state (no fsync, rank 0 alone)"
+        yield f"plain torch.save        {format_seconds(save_s)} of blocked training for the same state (by rank 0, no fsync)"
     drain_s = _median(outcome.drain_s)
-    yield f"RAM                     {format_bytes(outcome.ram_bytes)} at most, {format_bytes(outcome.evacuated_bytes)} evacuated"
-    yield f"target                  {format_bytes(outcome.drained_bytes)} persisted" + (
+    in_all = format_bytes(outcome.evacuated_bytes)
+    yield f"RAM                     {format_bytes(outcome.ram_bytes)} at most, {in_all} evacuated in all"
+    yield f"target                  {format_bytes(outcome.drained_bytes)} persisted in all" + (
         f", {format_seconds(drain_s)} per drain in the background" if drain_s is not None else ""
     )
 
@@ -142,10 +151,11 @@ def _bump(act: Act) -> Iterator[str]:
     bump = act.bump
     assert bump is not None
     yield ""
-    yield f"Resumed without the optimizer's moments after {act.kill!r}. Loss of the reference, of this run, and the difference:"
+    yield f"Resumed without the optimizer's moments after {act.kill!r}: loss of the reference, of this run, the difference"
     for step, reference, loss in bump.losses:
         difference = loss - reference
-        yield f"  step {step:>3}  {reference:.4f}  {loss:.4f}  {difference:+.4f}  {'#' * min(60, max(0, round(difference * 40)))}"
+        bar = "#" * min(60, max(0, round(difference * BAR_CELLS)))
+        yield f"  step {step:>3}  {reference:.4f}  {loss:.4f}  {difference:+.4f}  {bar}".rstrip()
     yield (
         f"  up to {bump.largest:+.4f} at step {bump.step}, {bump.mean:+.4f} on average over {bump.steps} steps: "
         "this is why the moments are kept, although they are two thirds of the bytes."

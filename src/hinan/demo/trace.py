@@ -115,7 +115,7 @@ class Trace:
                 self._logs[inode] = Tail(arena / LOG)
         for text in [text for tail in self._logs.values() for text in tail.lines()]:
             if match := _OPENED.match(text.decode(errors="replace")):
-                written = datetime.strptime(match[1], "%Y-%m-%d %H:%M:%S,%f").timestamp()  # noqa: DTZ007 - the log's local time
+                written = datetime.strptime(match[1], "%Y-%m-%d %H:%M:%S,%f").timestamp()  # local time, as logs are
                 yield Moment(Kind.DRAINING, _monotonic(written), int(match[2]), int(match[3]), size_bytes=int(match[4]))
 
     def _from_target(self) -> Iterator[Moment]:

@@ -38,7 +38,9 @@ def main(plan: Plan) -> None:
     """Train to the end, from wherever the run stands."""
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     diary = Diary(Path(plan.out), rank)
-    _ = hinan.Evacuator  # loaded when first used: it belongs to the imports
+    # Both belong to the imports: the second loads torch's compiler, which making an optimizer would do otherwise.
+    _ = hinan.Evacuator
+    torch.use_deterministic_algorithms(True, warn_only=True)
     diary.write("imported", spawned_at=SPAWNED_AT, pid=os.getpid())
     device = start(plan, rank)
     diary.write("met")
@@ -76,7 +78,6 @@ def main(plan: Plan) -> None:
 def start(plan: Plan, rank: int) -> torch.device:
     """Meet the other ranks; settings that make the arithmetic repeatable; generators that differ by rank."""
     torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True, warn_only=True)
     dist.init_process_group("gloo")
     device = torch.device(plan.device)
     if device.type == "cuda":
@@ -140,7 +141,7 @@ def digests(state: dict[str, Any]) -> dict[str, str]:
     }
     found |= {name: hashlib.sha256(repr(value).encode()).hexdigest() for name, value in plain.items()}
     found["rng.torch"] = _sum(torch.get_rng_state())
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_available():
         found["rng.cuda"] = _sum(torch.cuda.get_rng_state())
     return found
 
