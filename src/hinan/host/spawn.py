@@ -12,6 +12,8 @@ from hinan.core.errors import AgentError
 from hinan.host.rpc import AgentClient
 
 _LOOK_EVERY_S = 0.02
+START_AGAIN_S = 5.0
+"""An agent that was started and does not answer for this long is started again. Two are no harm: the lock decides."""
 
 
 def start_agent(target: Path, arena: Path, node: str) -> None:
@@ -41,16 +43,18 @@ def connect(arena: Path, timeout_s: float, start: tuple[Path, Path, str] | None 
     """
     path = arena / "agent.sock"
     deadline = time.monotonic() + timeout_s
-    started = False
+    start_at = time.monotonic()
     while True:
         try:
             return AgentClient(path, max(0.1, deadline - time.monotonic()))
         except AgentError as error:
             if start is None or time.monotonic() > deadline:
                 raise AgentError(f"{error}{_tail(arena / 'agent.log')}", arena=str(arena)) from None
-        if not started and start is not None:
+        # Why again: an agent of another run that looks for abandoned arenas holds the lock for a moment; an agent that
+        # is started in that moment takes it for that of its own kind, and ends.
+        if start is not None and time.monotonic() >= start_at:
             start_agent(*start)
-            started = True
+            start_at = time.monotonic() + START_AGAIN_S
         time.sleep(_LOOK_EVERY_S)  # the socket appears when the agent is ready; there is nothing to wait on before
 
 
