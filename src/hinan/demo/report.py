@@ -124,7 +124,7 @@ def _costs(outcome: Outcome) -> Iterator[str]:
             f"{len(outcome.stalls_s)} images of {format_bytes(outcome.image_bytes)}"
         )
     if save_s is not None:
-        yield f"plain torch.save        {format_seconds(save_s)} of blocked training for the same state (by rank 0, no fsync)"
+        yield f"plain torch.save        {format_seconds(save_s)} of blocked training, same state (by rank 0, no fsync)"
     drain_s = _median(outcome.drain_s)
     in_all = format_bytes(outcome.evacuated_bytes)
     yield f"RAM                     {format_bytes(outcome.ram_bytes)} at most, {in_all} evacuated in all"
