@@ -170,10 +170,10 @@ class Job:
         Raises:
             DemoError: the run failed, or nothing happened for a long time.
         """
-        deadline = time.monotonic() + PATIENCE_S
+        deadline, written = time.monotonic() + PATIENCE_S, -1
         while True:
-            if self.look():
-                deadline = time.monotonic() + PATIENCE_S
+            if self.look() or len(self.trace.diary) != written:
+                deadline, written = time.monotonic() + PATIENCE_S, len(self.trace.diary)
             if value := condition():
                 return value
             if running and self._exit_status():

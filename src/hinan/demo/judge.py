@@ -48,7 +48,7 @@ def judge(kill: str, job: Job, killed: Moment, comparison: Comparison, bumped: B
         in_mid_step=last_event[-1:] == ["forward"],
         source=tuple(str(line["source"]) for line in resumed),
         redo_steps=max((m.step for m in before), default=0) - min(steps, default=0),
-        kill_to_first_step_s=sum(seconds.values()),
+        kill_to_first_step_s=sum(seconds.values()) if seconds else None,
         seconds=seconds,
         read_bytes=_summed([line["read_bytes"] for line in resumed]),
         bump=bumped,
@@ -65,6 +65,8 @@ def _wrong(act: Act, resumed: int, steps: int, ranks: int) -> Iterator[str]:
             yield f"resumed at step {act.resumed_step} instead of the committed {act.newest_committed_step}"
     elif act.resumed_step <= act.newest_committed_step:
         yield f"resumed at step {act.resumed_step}, no newer than the committed {act.newest_committed_step}"
+    if not act.seconds:
+        yield "no rank made a step after the kill"
     expected = "target" if act.kill == "host" else "ram"
     if any(source != expected for source in act.source):
         yield f"resumed from {', '.join(act.source)} instead of {expected}"

@@ -78,6 +78,7 @@ def to_text(outcome: Outcome, wall_s: float) -> list[str]:
 def _rows(acts: Sequence[Act]) -> list[list[str]]:
     """One column an act."""
     rows = [["killed", *(act.kill for act in acts)]]
+    rows.append(["killed in mid-step", *(_yes(act.in_mid_step) for act in acts)])
     rows.append(["newest committed step then", *(_number(act.newest_committed_step) for act in acts)])
     rows.append(["resumed at step", *(_number(act.resumed_step) for act in acts)])
     ranks = range(max((len(act.source) for act in acts), default=0))
@@ -88,6 +89,10 @@ def _rows(acts: Sequence[Act]) -> list[list[str]]:
     rows.append(["read to resume", *(_sizes(act.read_bytes) for act in acts)])
     rows.append(["bit-equal to the reference", *("yes" if act.comparison.equal else "NO" for act in acts)])
     return rows
+
+
+def _yes(value: bool | None) -> str:
+    return "-" if value is None else "yes" if value else "no"
 
 
 def _number(value: int | None) -> str:
