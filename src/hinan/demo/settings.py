@@ -27,6 +27,8 @@ class Plan:
         commit_every: steps between commits; a multiple of `every`.
         forget: part of the state that an attempt after the first resumes without: "" or "optim".
         compare_save: measure a plain `torch.save` of the same state after the last step.
+        lr: of AdamW. As high as a model of this size bears: there a step without moments (AdamW's first steps are as long
+            as its longest) does visible harm.
     """
 
     target: str
@@ -45,7 +47,7 @@ class Plan:
     layers: int = 8
     heads: int = 8
     dropout: float = 0.1
-    lr: float = 1e-3
+    lr: float = 3e-3
 
     def write(self, path: Path) -> None:
         """Write the plan for the training loop."""
