@@ -138,7 +138,7 @@ def test_rm_deletes_what_is_named_and_refuses_what_a_restart_needs(killed: Job, 
     assert killed.committed() == [12]
 
 
-@pytest.mark.parametrize("name", ["run", "agent", "ls", "show", "verify", "decide", "rm"])
+@pytest.mark.parametrize("name", ["demo", "run", "agent", "ls", "show", "verify", "decide", "rm"])
 def test_every_verb_has_help_with_an_example(verb: Verb, name: str) -> None:
     """--help of each verb ends with an example."""
     code, text = verb(name, "--help")

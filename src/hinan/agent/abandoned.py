@@ -9,6 +9,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,9 @@ from hinan.tiers.arena import AGENT, LOCK, Arena
 from hinan.tiers.target import Target
 
 log = logging.getLogger("hinan.agent")
+
+STARTING_S = 60.0
+"""An arena without an owner record that was touched within this time belongs to an agent that is only starting."""
 
 
 @contextlib.contextmanager
@@ -74,7 +78,10 @@ def why_needed(arena: Arena) -> str | None:
     if any(Process(f.owner.pid, f.owner.start_ticks).is_alive for f in files):
         return "a trainer that writes into it still runs"
     if record is None:
-        return "it holds sealed images and no owner record" if any(f.sealed for f in files) else None
+        if any(f.sealed for f in files):
+            return "it holds sealed images and no owner record"
+        fresh = time.time() - arena.root.stat().st_mtime < STARTING_S
+        return "it was made a moment ago and its agent is only starting" if fresh else None
     target = Target(Path(record.target))
     if not target.root.parent.is_dir():
         return f"its target {target.root} is not mounted"

@@ -10,7 +10,7 @@ import sys
 
 import typer
 
-from hinan.cli import agent, decide, ls, rm, run, show, verify
+from hinan.cli import agent, decide, demo, ls, rm, run, show, verify
 from hinan.core.errors import ConfigError, Fenced, HinanError
 
 EXIT_FAILED, EXIT_USAGE, EXIT_FENCED = 1, 2, 93
@@ -31,6 +31,7 @@ def root() -> None:
     """Evacuate training state from GPU memory to host RAM, and bring every rank back to one proven step."""
 
 
+app.command("demo", epilog=demo.EPILOG)(demo.demo_verb)
 app.command("run", epilog=run.EPILOG, context_settings={"allow_interspersed_args": False, "allow_extra_args": True})(
     run.run_verb
 )
