@@ -42,6 +42,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--idle-s", type=float, default=float(os.environ.get("HINAN_AGENT_IDLE_S", IDLE_S)))
     options = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(asctime)s %(message)s", force=True)
+    Arena(options.arena).create()
     with abandoned.lock(options.arena) as free:
         if not free:
             return 0

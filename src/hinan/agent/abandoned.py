@@ -9,6 +9,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,20 +23,33 @@ from hinan.tiers.target import Target
 
 log = logging.getLogger("hinan.agent")
 
+BEING_MADE_S = 60.0
+"""An arena without an owner record is left alone for this long: its agent is just starting."""
+
 
 @contextlib.contextmanager
 def lock(arena: Path) -> Iterator[bool]:
     """Hold the arena's agent lock for the block; yields whether it was free."""
-    fd = os.open(arena / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
+    while True:
+        fd = os.open(arena / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True
-    finally:
-        os.close(fd)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            if _still_stands(arena / LOCK, fd):
+                yield True
+                return
+        finally:
+            os.close(fd)
+
+
+def _still_stands(path: Path, fd: int) -> bool:
+    """Whether the locked file is the one under the name: whoever wipes an arena unlinks its lock while holding it."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(path.stat(), os.fstat(fd))
+    return False
 
 
 def reclaim(own: Path) -> list[str]:
@@ -43,6 +57,8 @@ def reclaim(own: Path) -> list[str]:
     kept = []
     for directory in sorted(own.parent.parent.glob("*/*")):
         if directory == own or not directory.is_dir():
+            continue
+        if _is_being_made(directory):
             continue
         with contextlib.suppress(OSError), lock(directory) as free:
             if not free:
@@ -54,6 +70,13 @@ def reclaim(own: Path) -> list[str]:
             else:
                 kept.append(f"{directory}: {reason}")
     return kept
+
+
+def _is_being_made(directory: Path) -> bool:
+    """A trainer makes the directory a moment before its agent signs it; to lock or remove it then would stop the agent."""
+    with contextlib.suppress(OSError):
+        return not (directory / AGENT).exists() and time.time() - directory.stat().st_mtime < BEING_MADE_S
+    return True
 
 
 def why_needed(arena: Arena) -> str | None:

@@ -13,6 +13,9 @@ from hinan.host.rpc import AgentClient
 
 _LOOK_EVERY_S = 0.02
 
+START_AGAIN_S = 5.0
+"""An agent that does not answer after this long is started once more; a slow one keeps its lock, and nothing happens."""
+
 
 def start_agent(target: Path, arena: Path, node: str) -> None:
     """Start an agent process and return at once. If one runs already, the new one sees its lock and ends.
@@ -41,16 +44,17 @@ def connect(arena: Path, timeout_s: float, start: tuple[Path, Path, str] | None 
     """
     path = arena / "agent.sock"
     deadline = time.monotonic() + timeout_s
-    started = False
+    start_at = 0.0
     while True:
         try:
             return AgentClient(path, max(0.1, deadline - time.monotonic()))
         except AgentError as error:
             if start is None or time.monotonic() > deadline:
                 raise AgentError(f"{error}{_tail(arena / 'agent.log')}", arena=str(arena)) from None
-        if not started and start is not None:
+        if start is not None and time.monotonic() >= start_at:
+            # Why again: one that found the lock taken by an agent that was just ending has ended too.
             start_agent(*start)
-            started = True
+            start_at = time.monotonic() + START_AGAIN_S
         time.sleep(_LOOK_EVERY_S)  # the socket appears when the agent is ready; there is nothing to wait on before
 
 
