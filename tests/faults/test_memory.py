@@ -97,8 +97,7 @@ def test_a_mem_3_the_ram_copy_stays_while_the_target_is_not_mounted(
 ) -> None:
     """A-MEM-3: an agent whose target's file system was unmounted does not take it for deleted: the only copy stays in RAM,
     and serves when the file system is back."""
-    store = tmp_path / "store"
-    store.mkdir()
+    store = disks.tmpfs("store", 8 << 20)
     mounted = disks.bind("mounted", store)
     always = tmp_path / "always"
     always.write_text("1")

@@ -108,10 +108,16 @@ class Keeper:
 
     def _new_slot(self, mine: list[Slot], trainer: Trainer, image_bytes: int, local_ranks: int) -> str | None:
         held_bytes = sum(files.image_bytes for files in self.files.values())
-        enough = len([s for s in mine if s.name in self.files and s.image_bytes == image_bytes and s.owner_alive])
+
+        def own(slot: Slot) -> bool:
+            return slot.owner_pid == trainer.process.pid and slot.owner_alive
+
+        enough = len([s for s in mine if s.name in self.files and s.image_bytes == image_bytes and own(s)])
         try:
             allowed = slots_that_fit(Need(local_ranks, SLOTS_A_RANK, image_bytes), self._room(), held_bytes)
-            if len([s for s in mine if s.name in self.files]) >= allowed:
+            # A living process of an older attempt keeps its slots until it ends; what is left of the RAM is for this one.
+            counted = [s for s in mine if s.name in self.files and (own(s) or not s.owner_alive)]
+            if len(counted) >= allowed:
                 return None
             owner = OwnerRecord(trainer.process.pid, trainer.process.start_ticks, trainer.attempt, trainer.rank)
             return self._arena.new_slot(owner, image_bytes)

@@ -61,7 +61,7 @@ def take_snapshot(target: Target, run_id: str, node: str, device: int) -> Snapsh
         if file_system(target.root) != device:
             return Snapshot(taken_at=time.monotonic(), error="its file system is not mounted")
         if not target.root.is_dir() or target.run().run_id != run_id:
-            return Snapshot(gone=True, taken_at=time.monotonic())
+            return Snapshot(gone=True, taken_at=time.monotonic(), error="it is not there any more")
         claims = target.claims()
         history = target.history()
         stored = target.stored()

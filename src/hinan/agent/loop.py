@@ -109,7 +109,7 @@ class Node:
             return
         self._said_lost = not self._said_lost
         if self._said_lost:
-            why = self.snapshot.error or ("it is not there" if self.snapshot.gone else "reading it does not end")
+            why = self.snapshot.error or "reading it does not end"
             self.tell(f"the target {self.target.root} cannot be reached ({why}): nothing is committed until it can")
         else:
             log.info("target.back path=%s", self.target.root)
@@ -152,11 +152,12 @@ class Node:
         """Read the target again, now."""
         loop = asyncio.get_running_loop()
         taken = await loop.run_in_executor(self._threads["target"], self._look_at_target)
-        if taken.reachable or taken.gone:
+        if taken.reachable:
             self.snapshot = taken
         else:
+            # What was known of the lineage stays true: evacuations go on by it while there is nothing to commit to.
             log.warning("target.unreadable error=%r", taken.error)
-            self.snapshot = replace(self.snapshot, reachable=False, error=taken.error)
+            self.snapshot = replace(self.snapshot, reachable=False, gone=taken.gone, error=taken.error)
         self._report_target()
         self.look()
 
