@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.disks import Disks
 from tests.harness.job import Job
 from tests.harness.zygote import Zygote
 
@@ -32,6 +33,31 @@ def make_job(zygote: Zygote, tmp_path: Path) -> Iterator[Callable[..., Job]]:
 
     yield make
     for job in jobs:
+        job.clean()
+
+
+@pytest.fixture
+def disks(tmp_path: Path) -> Iterator[Disks]:
+    """Mounts small file systems below the test's directory and unmounts them. Ask for it before `make_job`."""
+    mounted = Disks(tmp_path)
+    yield mounted
+    mounted.close()
+
+
+@pytest.fixture(scope="session")
+def reference(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int], Job]]:
+    """The run of `tests.programs.loop` that nothing happens to, by number of ranks; made once."""
+    made: dict[int, Job] = {}
+
+    def get(ranks: int = 1) -> Job:
+        if ranks not in made:
+            made[ranks] = Job(zygote, tmp_path_factory.mktemp("reference") / "run", ranks=ranks)
+            made[ranks].start_agent()
+            made[ranks].run()
+        return made[ranks]
+
+    yield get
+    for job in made.values():
         job.clean()
 
 

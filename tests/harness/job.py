@@ -10,12 +10,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from hinan.core.errors import AgentError
+from hinan.formats import messages
 from hinan.formats.records import AgentRecord
 from hinan.host.node import node_name
 from hinan.host.process import Process, open_pidfd
+from hinan.host.rpc import AgentClient
 from hinan.tiers.arena import AGENT, Arena, arena_path
 from hinan.tiers.target import Target
 from tests.harness.zygote import Child, Zygote
+from tests.programs.loop import losses
 
 TMPFS = Path("/dev/shm")
 
@@ -37,10 +41,14 @@ class Job:
         self.target_path, self.out = root / "target", root / "out"
         self.out.mkdir(parents=True)
         self.children: list[Child] = []
+        self.agents: list[Child] = []
 
     def start(self, env: dict[str, str] | None = None, program: str = "loop:main", **arguments: Any) -> list[Child]:
         """Start all ranks of an attempt."""
         init_file = self.root / f"init-{secrets.token_hex(4)}"
+        settings = self.arguments | arguments
+        if self.tmpfs != TMPFS:
+            settings["options"] = {"ram": str(self.tmpfs), **(settings.get("options") or {})}
         started = [
             self.zygote.spawn(
                 program,
@@ -51,12 +59,44 @@ class Job:
                 rank=rank,
                 world_size=self.ranks,
                 init_file=str(init_file),
-                **(self.arguments | arguments),
+                **settings,
             )
             for rank in range(self.ranks)
         ]
         self.children += started
         return started
+
+    def start_agent(self, **faults: Any) -> Child:
+        """Fork an agent (in milliseconds, not seconds), with faults if any are named (`tests.programs.agent`)."""
+        self.target.open_or_create()
+        self.arena.create()
+        log = self.root / f"agent-{len(self.agents)}.log"
+        arguments = {"target": str(self.target_path), "arena": str(self.arena.root), "node": node_name()}
+        self.agents.append(self.zygote.spawn("agent:main", log, **arguments, **faults))
+        until(self.connects, what="an answering agent")
+        return self.agents[-1]
+
+    def connects(self) -> bool:
+        """Whether an agent answers."""
+        try:
+            AgentClient(self.arena.root / "agent.sock", 1.0).close()
+        except AgentError:
+            return False
+        return True
+
+    def ask(self, request: messages.Request, timeout_s: float = 10.0) -> messages.Answer:
+        """One question to the agent, as a visitor."""
+        client = AgentClient(self.arena.root / "agent.sock", timeout_s)
+        try:
+            return client.ask(request, timeout_s)
+        finally:
+            client.close()
+
+    def status(self) -> dict[str, Any]:
+        """What `hinan agent status` would show."""
+        answer = self.ask(messages.Status())
+        assert isinstance(answer, messages.Done), answer
+        return answer.detail
 
     def run(self, **arguments: Any) -> None:
         """Start all ranks and wait for a good end."""
@@ -117,10 +157,22 @@ class Job:
         if not (self.target_path / "run.json").exists():
             return
         if self.arena.exists:
-            if self.agent is not None:
-                self.kill_agent(signal.SIGCONT)
-                self.kill_agent()
+            self.end_agent()
             self.arena.wipe()
+
+    def end_agent(self) -> None:
+        """SIGKILL the agent if one is alive, stopped or not."""
+        if self.agent is not None:
+            self.kill_agent(signal.SIGCONT)
+            self.kill_agent()
+
+
+def assert_same_run(job: Job, reference: Job) -> None:
+    """Every step's loss and the final state of every rank are those of the run without a failure."""
+    for rank in range(job.ranks):
+        assert losses(job.out, rank) == losses(reference.out, rank)
+        final = f"rank-{rank}.final"
+        assert (job.out / final).read_text() == (reference.out / final).read_text()
 
 
 def _running() -> set[int]:

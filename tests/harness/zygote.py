@@ -84,7 +84,7 @@ class Zygote:
 
     def close(self) -> None:
         self._socket.close()
-        self._process.wait(10)
+        self._process.wait(30)
 
     def _receive(self, timeout_s: float, wanted: Any) -> dict[str, Any]:
         deadline = time.monotonic() + timeout_s
@@ -133,7 +133,10 @@ def _serve(connection: socket.socket) -> dict[str, Any] | None:
                 text = json.dumps({"exit": key.data, "status": os.waitstatus_to_exitcode(status)})
                 connection.sendall(text.encode() + b"\n")
                 continue
-            got = connection.recv(1 << 16)
+            try:
+                got = connection.recv(1 << 16)
+            except ConnectionResetError:  # the parent has gone with messages of ours unread
+                return None
             if not got:
                 return None
             buffer += got

@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +48,23 @@ def main(
     die_at: int = 0,
     close: bool = True,
     pause_file: str = "",
+    pause_at: list[int] | None = None,
+    touch_at: dict[str, str] | None = None,
+    wait_committed: list[int] | None = None,
+    ending: str = "return",
+    keep_last: int = 3,
     options: dict[str, Any] | None = None,
 ) -> None:
-    """Train. `die_at`: SIGKILL itself after that step. `pause_file`: before each step wait while this file exists."""
+    """Train.
+
+    Args:
+        die_at: SIGKILL itself after that step.
+        pause_file: before each step wait while this file exists.
+        pause_at: after each of these steps make `<pause_file>.<step>` and wait until somebody removes it.
+        touch_at: after a step, make a file.
+        wait_committed: steps at which training waits for the commit.
+        ending: without `close`, how the process ends: return, exit (status 1), destroy (the process group), _exit.
+    """
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s", force=True)
     if world_size > 1:
         os.environ |= {"WORLD_SIZE": str(world_size), "RANK": str(rank), "LOCAL_WORLD_SIZE": str(world_size)}
@@ -66,7 +81,8 @@ def main(
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 4, gamma=0.7)
     data = {"position": 0, "seen": []}
     state = {"model": model, "optim": optimizer, "sched": schedule, "data": data}
-    evac = hinan.Evacuator(target, state, every=every, commit_every=commit_every, **(options or {}))
+    evac = hinan.Evacuator(target, state, every=every, commit_every=commit_every,
+                           keep=hinan.Keep(last=keep_last), **(options or {}))  # fmt: skip
     step = evac.restore()
     lines = (Path(out) / f"rank-{rank}.jsonl").open("a")
     while step < steps:
@@ -88,11 +104,25 @@ def main(
                   "source": evac.resumed.source}  # fmt: skip
         lines.write(json.dumps(record) + "\n")
         lines.flush()
+        if step in (wait_committed or ()):
+            evac.evacuate(wait="committed", timeout_s=60)
+        if touch_at and str(step) in touch_at:
+            Path(touch_at[str(step)]).write_text("1")
+        if step in (pause_at or ()):
+            Path(f"{pause_file}.{step}").touch()
+            while os.path.exists(f"{pause_file}.{step}"):
+                time.sleep(0.002)
         if step == die_at:
             os.kill(os.getpid(), signal.SIGKILL)
     (Path(out) / f"rank-{rank}.final").write_text(digest(state))
     if close:
         evac.close()
+    elif ending == "exit":
+        sys.exit(1)
+    elif ending == "destroy":
+        dist.destroy_process_group()
+    elif ending == "_exit":
+        os._exit(0)
 
 
 def digest(state: dict[str, Any]) -> str:

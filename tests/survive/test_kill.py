@@ -6,18 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.harness.job import Job, until
-from tests.programs.loop import losses, resumes
+from tests.harness.job import Job, assert_same_run, until
+from tests.programs.loop import resumes
 
 MakeJob = Callable[..., Job]
-
-
-def assert_same_run(job: Job, reference: Job) -> None:
-    """Every step's loss and the final state of every rank are those of the run without a failure."""
-    for rank in range(job.ranks):
-        assert losses(job.out, rank) == losses(reference.out, rank)
-        final = f"rank-{rank}.final"
-        assert (job.out / final).read_text() == (reference.out / final).read_text()
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

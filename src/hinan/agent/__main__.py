@@ -22,7 +22,7 @@ from hinan.core.errors import HinanError
 from hinan.formats.records import AgentRecord
 from hinan.host.process import this_process
 from hinan.tiers.arena import AGENT, Arena
-from hinan.tiers.target import Target
+from hinan.tiers.target import Target, file_system
 
 log = logging.getLogger("hinan.agent")
 
@@ -40,6 +40,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--idle-s", type=float, default=float(os.environ.get("HINAN_AGENT_IDLE_S", IDLE_S)))
     options = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(asctime)s %(message)s", force=True)
+    Arena(options.arena).create()
     with abandoned.lock(options.arena) as free:
         if not free:
             return 0
@@ -55,7 +56,8 @@ async def _live(target_path: Path, arena: Arena, node_name: str, options: argpar
     run_id = target.run().run_id
     arena.sweep()
     me = this_process()
-    record = AgentRecord(node_name, run_id, me.pid, me.start_ticks, str(target_path), str(arena.root))
+    device = file_system(target_path)
+    record = AgentRecord(node_name, run_id, me.pid, me.start_ticks, str(target_path), str(arena.root), device)
     arena.root.joinpath(AGENT).unlink(missing_ok=True)
     arena.publish(AGENT, record)
     with contextlib.suppress(OSError):

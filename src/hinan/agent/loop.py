@@ -30,7 +30,7 @@ from hinan.core.rounds import Wish
 from hinan.core.slot import Slot
 from hinan.host.limits import room
 from hinan.tiers.arena import Arena, SlotFiles
-from hinan.tiers.target import Target
+from hinan.tiers.target import Target, file_system
 
 log = logging.getLogger("hinan.agent")
 
@@ -52,6 +52,7 @@ class Node:
         self.trainers = Trainers(self._trainer_ended)
         self.ram_cap_bytes: int | None = None
         self.keeper = Keeper(arena, self.trainers, self._room)
+        self._device = file_system(target.root)
         self.snapshot = Snapshot()
         self.slots: tuple[Slot, ...] = ()
         self.round: Round | None = None
@@ -67,6 +68,7 @@ class Node:
         self.news: deque[str] = deque(maxlen=NEWS)
         self.told = 0
         """Failures told so far; `news` holds the last of them."""
+        self._said_lost = False
         self.stop_reason: str | None = None
         self.grace_s = GRACE_S
         self.on_change: list[Callable[[], None]] = []
@@ -95,7 +97,6 @@ class Node:
     def state(self) -> NodeState:
         """All that decisions depend on, as one value, read now: a decision on yesterday's slots could free today's."""
         self.slots = self.keeper.slots()
-        old = time.monotonic() - self.snapshot.taken_at > UNREACHABLE_AFTER_S
         return NodeState(
             slots=self.slots,
             history=self.snapshot.history,
@@ -107,8 +108,24 @@ class Node:
             wish=Wish(wanted=frozenset(self.wanted), newest_at_any_rate=self.closing or self.orphaned),
             keep=self.keep,
             settled=self.snapshot.settled,
-            reachable=self.snapshot.reachable and not old,
+            reachable=self.snapshot.reachable and not self.target_lost,
         )
+
+    @property
+    def target_lost(self) -> bool:
+        """The target is gone, or could not be read for a while: what waits for a commit must stop waiting."""
+        return self.snapshot.gone or time.monotonic() - self.snapshot.taken_at > UNREACHABLE_AFTER_S
+
+    def _report_target(self) -> None:
+        """Say once, to the trainers, that the target is lost, and once to the log that it is back."""
+        if self.target_lost == self._said_lost:
+            return
+        self._said_lost = not self._said_lost
+        if self._said_lost:
+            why = self.snapshot.error or "reading it does not end"
+            self.tell(f"the target {self.target.root} cannot be reached ({why}): nothing is committed until it can")
+        else:
+            log.info("target.back path=%s", self.target.root)
 
     @property
     def is_idle(self) -> bool:
@@ -154,18 +171,30 @@ class Node:
     async def refresh(self) -> None:
         """Read the target again, now."""
         loop = asyncio.get_running_loop()
-        taken = await loop.run_in_executor(self._threads["target"], take_snapshot, self.target, self.run_id, self.node)
-        if taken.reachable or taken.gone:
+        taken = await loop.run_in_executor(self._threads["target"], self._look_at_target)
+        if taken.reachable:
             self.snapshot = taken
         else:
+            # What was known of the lineage stays true: evacuations go on by it while there is nothing to commit to.
             log.warning("target.unreadable error=%r", taken.error)
-            self.snapshot = replace(self.snapshot, reachable=False)
+            self.snapshot = replace(self.snapshot, reachable=False, gone=taken.gone, error=taken.error)
+        self._report_target()
         self.look()
 
+    def _look_at_target(self) -> Snapshot:
+        return take_snapshot(self.target, self.run_id, self.node, self._device)
+
+    async def refresh_within(self, patience_s: float) -> None:
+        """Read the target again and wait for it, but no longer than this: its file system may hang."""
+        task = asyncio.create_task(self.refresh())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        await asyncio.wait({task}, timeout=patience_s)
+
     async def finish(self) -> None:
-        """Wait for a running drain up to `grace_s`; then stop the threads."""
-        if self._draining is not None and not self._draining.done():
-            await asyncio.wait([self._draining], timeout=self.grace_s)
+        """Wait for a running drain up to the grace; then stop the threads."""
+        if self._draining is not None:
+            await asyncio.wait({self._draining}, timeout=self.grace_s)
         self._ending.set()
         for pool in self._threads.values():
             pool.shutdown(wait=False, cancel_futures=True)
@@ -179,6 +208,8 @@ class Node:
         while True:
             await asyncio.sleep(HEARTBEAT_S)
             self.refresh_soon()
+            self._report_target()
+            self.look()  # also when reading the target hangs: time has passed, and some wait for that
 
     def _trainer_ended(self, trainer: Trainer) -> None:
         log.info("trainer.ended rank=%d attempt=%d pid=%d", trainer.rank, trainer.attempt, trainer.process.pid)
@@ -271,8 +302,8 @@ class Node:
             match task:
                 case Commit(step_id):
                     self.target.publish_commit(step_id, self.snapshot.stored[step_id].world_size)
-                case Bury(step_id):
-                    self.target.bury(step_id, "superseded")
+                case Bury(step_id, reason):
+                    self.target.bury(step_id, reason)
                 case Remove(step_id):
                     self.target.remove(step_id)
 
@@ -286,7 +317,8 @@ class Node:
 
         try:
             await asyncio.get_running_loop().run_in_executor(self._threads["target"], guarded)
-            log.info("%s step=%d", type(task).__name__.lower(), task.step_id.step)
+            why = f" why={task.reason!r}" if isinstance(task, Bury) else ""
+            log.info("%s step=%d%s", type(task).__name__.lower(), task.step_id.step, why)
         except (OSError, HinanError) as error:
             self.tell(f"could not {type(task).__name__.lower()} {task.step_id}: {error}")
             await asyncio.sleep(HEARTBEAT_S)  # not again at once: the next look would start the same task

@@ -15,7 +15,7 @@ import struct
 from collections import Counter
 from collections.abc import Callable
 
-from msgspec import MsgspecError
+import msgspec
 
 from hinan.agent.loop import Node
 from hinan.agent.status import status
@@ -33,6 +33,8 @@ from hinan.host.rpc import short_path
 log = logging.getLogger("hinan.agent")
 
 _LINE_BYTES = 1 << 20
+REFRESH_S = 5.0
+"""How long an answer waits for a fresh look at the target; after that the last one must do."""
 Ready = Callable[[], m.Answer | None]
 
 
@@ -71,8 +73,8 @@ class Server:
                 ask = m.ask_decoder.decode(line)
                 task = asyncio.create_task(self._reply(session, ask, writer))
                 pending.add(task)
-                task.add_done_callback(pending.discard)
-        except (ConnectionError, ValueError, asyncio.LimitOverrunError, MsgspecError) as error:
+                task.add_done_callback(lambda done: self._replied(done, pending, writer))
+        except (ConnectionError, msgspec.DecodeError, ValueError, asyncio.LimitOverrunError) as error:
             log.info("connection.lost error=%r", str(error))
         finally:
             for task in pending:
@@ -81,13 +83,16 @@ class Server:
             self.connections -= 1
             writer.close()
 
+    def _replied(self, done: asyncio.Task[None], pending: set[asyncio.Task[None]], writer: asyncio.StreamWriter) -> None:
+        """A request that met a bug must not leave its asker waiting: the connection is closed."""
+        pending.discard(done)
+        if not done.cancelled() and (error := done.exception()) is not None:
+            if not isinstance(error, ConnectionError):
+                log.error("bug in an answer", exc_info=error)
+            writer.close()
+
     async def _reply(self, session: _Session, ask: m.Ask, writer: asyncio.StreamWriter) -> None:
-        try:
-            answer = await session.answer(ask.body)
-        except Exception:
-            log.exception("bug request=%s", type(ask.body).__name__)
-            writer.close()  # the asker tries again on a new connection; silence would cost it the whole time-out
-            return
+        answer = await session.answer(ask.body)
         node = self._node
         reply = m.Reply(
             ask.number,
@@ -162,7 +167,7 @@ class _Session:
                 self._node.look()
                 return m.Done()
             case m.Settle():
-                await self._node.refresh()
+                await self._node.refresh_within(REFRESH_S)
                 return await self._server.until(self._settled)
             case m.Read():
                 return self._read(request)
@@ -192,7 +197,7 @@ class _Session:
     async def _meet(self, hello: m.Hello) -> m.Answer:
         if hello.run_id != self._node.run_id:
             return m.Refused("unknown", f"this agent keeps run {self._node.run_id}, not {hello.run_id}")
-        await self._node.refresh()
+        await self._node.refresh_within(REFRESH_S)
         trainer = self._node.trainers.meet(Process(hello.pid, hello.start_ticks), hello.attempt, hello.rank)
         if trainer is None:
             return m.Refused("unknown", f"there is no process {hello.pid} here (another PID namespace?)")
@@ -263,6 +268,8 @@ class _Session:
             if request.moment == "held":
                 w = state.w
                 return m.Done() if step_id in held_everywhere(node.slots) or (w is not None and w >= step_id) else None
+            if node.target_lost:
+                return m.Refused("failed", f"the target {node.target.root} cannot be reached; {step_id} stays in RAM")
             if step_id in node.failed:
                 return m.Refused("failed", node.failed[step_id])
             if state.reachable and step_id != state.round and not any(s.holds == step_id for s in state.slots):
@@ -283,7 +290,7 @@ class _Session:
             return m.Refused("unknown", "say hello first")
         self._trainer.closed = True
         log.info("trainer.closing rank=%d step=%d", self._trainer.rank, request.step)
-        await node.refresh()
+        await node.refresh_within(REFRESH_S)
 
         def ready() -> m.Answer | None:
             if (fenced := self._fenced()) is not None:
@@ -294,7 +301,7 @@ class _Session:
                 node.closing = True
                 node.look()
             state = node.state()
-            if not state.reachable:
+            if node.target_lost:
                 return m.Refused("failed", f"the target {node.target.root} cannot be reached; the newest step stays in RAM")
             w, line = state.w, state.line
             if w is None or any(s >= w and s in line for s in state.committed):

@@ -28,6 +28,8 @@ class Stored:
         committed: whether its commit record stands there.
         buried: whether its tombstone stands there.
         readers: whether somebody is still reading it (younger than the grace for readers).
+        unreadable: whether a record stands there that cannot be read (damaged, or of a newer hinan). Such a step is
+            offered to nobody, and deleted by nobody but a person.
     """
 
     ranks: frozenset[int]
@@ -35,10 +37,16 @@ class Stored:
     committed: bool
     buried: bool = False
     readers: bool = False
+    unreadable: bool = False
 
     @property
     def is_complete(self) -> bool:
         return self.world_size > 0 and self.ranks == frozenset(range(self.world_size))
+
+    @property
+    def is_open(self) -> bool:
+        """Neither committed nor being deleted nor beyond our reading: a drain that is under way or was interrupted."""
+        return not (self.committed or self.buried or self.unreadable)
 
 
 @dataclass(frozen=True)
@@ -113,6 +121,7 @@ class Bury:
     """Publish the tombstone of a step: readers turn away from it from now on."""
 
     step_id: StepId
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -215,7 +224,7 @@ def _commit(state: NodeState) -> list[Commit]:
         )
         return reason is None
 
-    open_steps = {s: t for s, t in state.stored.items() if t.is_complete and not t.committed and not t.buried}
+    open_steps = {s: t for s, t in state.stored.items() if t.is_complete and t.is_open}
     return [Commit(s) for s, stored in open_steps.items() if s != state.round and may(s, stored)]
 
 
@@ -227,15 +236,19 @@ def leftovers(state: NodeState) -> tuple[StepId, ...]:
     return tuple(
         s
         for s, stored in sorted(state.stored.items())
-        if not stored.is_complete and not stored.committed and not stored.buried and s != state.round
+        if not stored.is_complete and stored.is_open and s != state.round
         if s not in in_ram and s.attempt <= state.served
     )
 
 
 def _bury(state: NodeState) -> list[Bury]:
     old = removable(state.committed, state.line, state.keep, resumed_from=resume_source(state.history), w=state.w)
+    tombs = [
+        *(Bury(s, "superseded by newer committed steps") for s in old),
+        *(Bury(s, "its drain was interrupted, and no RAM copy is left to finish it") for s in leftovers(state)),
+    ]
     # A wanted step stays until its caller has seen it committed; else it would be drained and buried by turns for ever.
-    return [Bury(s) for s in (*old, *leftovers(state)) if s not in state.wish.wanted]
+    return [tomb for tomb in tombs if tomb.step_id not in state.wish.wanted]
 
 
 def _remove(state: NodeState) -> list[Remove]:

@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
+
 from hinan.core.errors import AgentError
 from hinan.formats import messages
 
@@ -72,7 +74,7 @@ class AgentClient:
                 self.last = reply
                 if reply.number == number:
                     return reply.body
-        except OSError as error:
+        except (OSError, msgspec.DecodeError) as error:
             self.close()
             what = type(request).__name__.lower()
             if isinstance(error, TimeoutError):

@@ -13,6 +13,7 @@ from hinan.host.rpc import AgentClient
 
 _LOOK_EVERY_S = 0.02
 START_EVERY_S = 3.0
+"""An agent that does not answer after this long is started once more; a slow one keeps its lock, and nothing happens."""
 
 
 def start_agent(target: Path, arena: Path, node: str, attempt: int = 0) -> None:
@@ -22,7 +23,16 @@ def start_agent(target: Path, arena: Path, node: str, attempt: int = 0) -> None:
 
     Args:
         attempt: whose trainer starts it; an agent that comes too late for it ends by itself. 0: nobody's yet.
+    Raises:
+        AgentError: no process can be started, or the arena's directory cannot be made.
     """
+    try:
+        _spawn(target, arena, node, attempt)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise AgentError(f"no node agent could be started for {arena}: {error}", arena=str(arena)) from error
+
+
+def _spawn(target: Path, arena: Path, node: str, attempt: int) -> None:
     arena.mkdir(parents=True, exist_ok=True, mode=0o700)
     command = [sys.executable, "-m", "hinan.agent", "--target", str(target), "--arena", str(arena), "--node", node]
     command += ["--attempt", str(attempt)]
@@ -57,9 +67,9 @@ def connect(arena: Path, timeout_s: float, start: tuple[Path, Path, str] | None 
             # Again and again: one that is just ending holds the lock, so that the new one sees it and ends.
             try:
                 start_agent(*start, attempt)
-            except (OSError, subprocess.SubprocessError) as failed:
+            except AgentError:
                 if time.monotonic() > deadline:
-                    raise AgentError(f"the node agent cannot be started: {failed}", arena=str(arena)) from failed
+                    raise
             start_at = time.monotonic() + START_EVERY_S
         time.sleep(_LOOK_EVERY_S)  # the socket appears when the agent is ready; there is nothing to wait on before
 

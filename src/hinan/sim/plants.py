@@ -150,7 +150,7 @@ def _bury_with(state: NodeState, *, counted: Iterable[StepId], pin: bool) -> tup
         return tuple(others)
     source = resume_source(state.history) if pin else None
     old = removable(counted, state.line, state.keep, resumed_from=source, w=state.w)
-    return (*others, *(Bury(s) for s in old if s in state.committed and s not in state.wish.wanted))
+    return (*others, *(Bury(s, "old") for s in old if s in state.committed and s not in state.wish.wanted))
 
 
 def _unpinned(state: NodeState) -> tuple[Task, ...]:
@@ -187,7 +187,7 @@ def _bury_wanted(state: NodeState) -> tuple[Task, ...]:
     old = removable(state.committed, state.line, state.keep, resumed_from=source, w=state.w)
     tasks = agenda(state)
     idle = state.may_turn or not state.reachable or any(isinstance(t, Stop) for t in tasks)
-    return tasks if idle else (*tasks, *(Bury(s) for s in old if s in state.wish.wanted))
+    return tasks if idle else (*tasks, *(Bury(s, "old") for s in old if s in state.wish.wanted))
 
 
 def _what_is_not_seen_is_not_there(state: NodeState) -> tuple[Task, ...]:

@@ -70,7 +70,14 @@ class Arena:
 
     def create(self) -> None:
         """Make the directories, for the calling user only."""
-        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for last in (False, False, True):
+            try:
+                self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            except FileNotFoundError:  # another run that ended has just removed an empty directory above
+                if last:
+                    raise
+            else:
+                return
 
     @property
     def exists(self) -> bool:

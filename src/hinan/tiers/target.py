@@ -38,13 +38,18 @@ READER_GRACE_S = 600.0
 R = TypeVar("R")
 
 
-def _is_ours(name: str) -> bool:
-    return name in (COMMIT, TOMBSTONE, READERS) or name.endswith(PART_SUFFIX) or parse_rank_file(name) is not None
-
-
 def now_text() -> str:
     """Wall time for people and records, in UTC."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def file_system(path: Path) -> int:
+    """Number of the file system that a path lies on, or would lie on if it existed."""
+    while True:
+        try:
+            return path.stat().st_dev
+        except (FileNotFoundError, NotADirectoryError):
+            path = path.parent
 
 
 class Target:
@@ -138,15 +143,25 @@ class Target:
 
         Raises:
             AlreadyPublished: another process has this attempt number.
+            TargetError: it cannot be written there.
         """
         suffix = {records.ClaimRecord: "claim", records.ResumeRecord: "resume", records.ClosedRecord: "closed"}[
             type(record)
         ]
-        publish(self.root / "attempts" / f"{record.attempt:06d}.{suffix}", records.encode(record), power_safe=True)
+        path = self.root / "attempts" / f"{record.attempt:06d}.{suffix}"
+        try:
+            publish(path, records.encode(record), power_safe=True)
+        except OSError as error:
+            raise TargetError(
+                f"the target cannot take {path}: {error.strerror or error}. Make room or give write permission, and start "
+                "again; what is committed there stands.",
+                target=str(self.root),
+                errno=error.errno,
+            ) from error
 
     def _attempts(self, suffix: str) -> Iterator[tuple[int, Path]]:
         for path in sorted((self.root / "attempts").glob(f"*.{suffix}")):
-            if path.stem.isdigit():
+            if path.stem.isascii() and path.stem.isdigit():
                 yield int(path.stem), path
 
     def failures(self) -> set[tuple[StepId, str]]:
@@ -188,13 +203,17 @@ class Target:
     def stored(self) -> dict[StepId, Stored]:
         """What stands on the target of each step."""
         found = ((step_id, self._stored(step_id)) for step_id in self.step_ids())
-        return {step_id: stored for step_id, stored in found if stored is not None}
+        stored = {step_id: what for step_id, what in found if what is not None}
+        kept = {str(self.directory(step_id)) for step_id in stored}
+        self._manifests = {key: m for key, m in self._manifests.items() if str(Path(key[0]).parent) in kept}
+        self.problems = {name: why for name, why in self.problems.items() if (self.root / name).exists()}
+        return stored
 
     def _stored(self, step_id: StepId) -> Stored | None:
         """None for a directory in which only foreign files are left: its step was removed, and nobody need do it again."""
         directory = self.directory(step_id)
-        with contextlib.suppress(FileNotFoundError):
-            names = [entry.name for entry in os.scandir(directory)]
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            names = {entry.name for entry in os.scandir(directory)}
             if names and not any(map(_is_ours, names)):
                 return None
             parsed = [parse_rank_file(name) for name in names]
@@ -203,6 +222,7 @@ class Target:
             commit = self.commit_record(step_id)
             ranks = {rank for rank in images & manifests if commit or self.manifest(step_id, rank)}
             any_manifest = self.manifest(step_id, min(ranks)) if ranks and not commit else None
+            unreadable = any(self.problem(step_id, name) for name in (COMMIT, *map(manifest_file, manifests)))
             world_size = commit.world_size if commit else any_manifest.sealed.world_size if any_manifest else 0
             return Stored(
                 ranks=frozenset(ranks),
@@ -210,8 +230,18 @@ class Target:
                 committed=commit is not None,
                 buried=(directory / TOMBSTONE).exists(),
                 readers=self._has_readers(directory),
+                unreadable=unreadable,
             )
-        return Stored(frozenset(), 0, committed=False)
+        return None
+
+    def problems_of(self, step_id: StepId) -> list[str]:
+        """Why records of a step do not parse."""
+        inside = f"steps/{step_directory(step_id)}/"
+        return [why for name, why in sorted(self.problems.items()) if name.startswith(inside)]
+
+    def problem(self, step_id: StepId, name: str) -> str | None:
+        """Why a record of a step does not parse; None if it does, or is absent."""
+        return self.problems.get(f"steps/{step_directory(step_id)}/{name}")
 
     def commit_record(self, step_id: StepId) -> records.CommitRecord | None:
         """The commit record of a step; None if it is absent, torn or foreign."""
@@ -278,7 +308,7 @@ class Target:
         (directory / COMMIT).unlink(missing_ok=True)
         with contextlib.suppress(FileNotFoundError):
             for entry in list(os.scandir(directory)):
-                if parse_rank_file(entry.name) or entry.name.endswith(PART_SUFFIX):
+                if _is_ours(entry.name) and entry.name not in (TOMBSTONE, READERS):
                     (directory / entry.name).unlink(missing_ok=True)
             shutil.rmtree(directory / READERS, ignore_errors=True)
             (directory / TOMBSTONE).unlink(missing_ok=True)
@@ -319,6 +349,7 @@ class Target:
         name = str(path.relative_to(self.root))
         data = read_fact(path)
         if data is None:
+            self.problems.pop(name, None)
             return None
         try:
             record = records.decode(data, kind, str(path))
@@ -327,3 +358,8 @@ class Target:
             return None
         self.problems.pop(name, None)
         return record
+
+
+def _is_ours(name: str) -> bool:
+    """Whether a name inside a step's directory is one that hinan gives."""
+    return parse_rank_file(name) is not None or name in (COMMIT, TOMBSTONE, READERS) or name.endswith(PART_SUFFIX)

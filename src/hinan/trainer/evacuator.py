@@ -90,6 +90,7 @@ class Evacuator:
         _check_platform()
         if not isinstance(state, MutableMapping) or not all(isinstance(k, str) for k in state) or not state:
             raise ConfigError("state must be a dict with text keys, such as {'model': model, 'optim': optimizer}")
+        _check_limits(keep, timeout_s, tolerate)
         asked = parse_every(every, "every"), parse_every(commit_every, "commit_every")
         self._state, self._keep, self._fresh = state, keep or Keep(), fresh
         self._timeout_s, self._tolerate = timeout_s, tolerate
@@ -379,11 +380,18 @@ class Evacuator:
                     client.close()
             except AgentError:
                 if time.monotonic() >= deadline:
-                    raise AgentError(f"step {step_id.step} was not {moment} within {timeout_s:g} s") from None
+                    why = self._missing(step_id)
+                    raise AgentError(f"step {step_id.step} was not {moment} within {timeout_s:g} s{why}") from None
                 continue
             if isinstance(answer, m.Refused):
                 raise refusal(answer)
             return
+
+    def _missing(self, step_id: StepId) -> str:
+        """Which ranks have not evacuated a step yet, for the message of a wait that was in vain."""
+        sealed = {f.rank for f in self._arena.scan() if f.sealed is not None and f.sealed.step_id == step_id}
+        missing = sorted(set(range(self._ranks.world_size)) - sealed) if sealed else []
+        return f": rank {', '.join(map(str, missing))} did not evacuate it (call it on all ranks alike)" if missing else ""
 
     def _say_closed(self, keep_ram: bool) -> None:
         answer = self._asked_to_close(keep_ram)
@@ -461,6 +469,8 @@ def _parse_ram(ram: str | os.PathLike[str]) -> tuple[int | None, Path]:
     Raises:
         ConfigError: neither "auto", a size, nor an existing directory.
     """
+    if not isinstance(ram, str | os.PathLike):
+        raise ConfigError(f'ram={ram!r}: use "auto", a budget per node ("200GiB") or a directory on a tmpfs')
     text = os.fspath(ram)
     if text == "auto":
         return None, DEFAULT_TMPFS
@@ -469,6 +479,19 @@ def _parse_ram(ram: str | os.PathLike[str]) -> tuple[int | None, Path]:
             raise ConfigError(f"ram={text!r} is not a directory; mount a tmpfs there, or name one that exists")
         return None, Path(text).absolute()
     return parse_bytes(text), DEFAULT_TMPFS
+
+
+def _check_limits(keep: object, timeout_s: object, tolerate: object) -> None:
+    """
+    Raises:
+        ConfigError: one of them is of the wrong kind or out of range; it is named.
+    """
+    if keep is not None and not isinstance(keep, Keep):
+        raise ConfigError(f"keep={keep!r}: use hinan.Keep(last=3), Keep(last=None) for all, or Keep(last=3, every=1000)")
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not 0 < timeout_s < float("inf"):
+        raise ConfigError(f"timeout_s={timeout_s!r}: use a number of seconds above 0")
+    if isinstance(tolerate, bool) or not isinstance(tolerate, int) or tolerate < 0:
+        raise ConfigError(f"tolerate={tolerate!r}: use a whole number of failed commits, 0 or more")
 
 
 def _check_platform() -> None:
