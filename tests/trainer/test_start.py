@@ -9,10 +9,10 @@ import pytest
 
 from hinan.core.errors import TargetError
 from hinan.formats.records import ClaimRecord
+from hinan.host.node import node_name
 from hinan.host.process import process
 from hinan.tiers.target import Target
 from hinan.trainer import start
-from hinan.trainer.ranks import node_name
 
 
 def test_the_loser_of_a_claim_looks_who_won(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

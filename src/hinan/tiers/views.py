@@ -46,7 +46,7 @@ def target_view(target: Target, node: str, *, verify: bool = False) -> View:
         return View("target", node, "absent", detail=f"{target.root} is not there")
     images: list[Image] = []
     for step_id, stored in target.stored().items():
-        if stored.buried or stored.foreign:
+        if stored.buried:
             continue
         images += _target_images(target, step_id, stored, verify=verify)
     return View("target", node, "present" if images else "empty", tuple(images), detail=str(target.root))
