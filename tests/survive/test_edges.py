@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import socket
 import time
@@ -111,6 +112,19 @@ def test_a_run_goes_on_right_after_it_was_closed(make_job: MakeJob) -> None:
     child.wait()
     job.run(steps=20)
     assert resumes(job.out)[-1][1:] == (15, "ram")
+    assert_same_run(job, reference)
+
+
+def test_the_arena_is_taken_away(make_job: MakeJob) -> None:
+    """Somebody cleans up the tmpfs under a running job: evacuations are lost and reported, training goes on to its end."""
+    reference = make_job("reference", steps=24)
+    reference.run()
+    job = make_job("run", steps=24, every=1, commit_every=24, step_s=0.01)
+    (child,) = job.start(program="torture:main")
+    until(lambda: job.step() >= 4, what="step 4")
+    shutil.rmtree(job.arena.root)
+    child.ok()
+    assert "report" in child.output
     assert_same_run(job, reference)
 
 

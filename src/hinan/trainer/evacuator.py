@@ -18,7 +18,7 @@ import msgspec
 import torch
 
 from hinan.core.cadence import WARM_UP_STEPS, Cadence, Measured, parse_every, wanted_cadence
-from hinan.core.errors import AgentError, ConfigError, Fenced, HinanError, SavingError
+from hinan.core.errors import AgentError, ArenaFull, ConfigError, Fenced, HinanError, SavingError
 from hinan.core.ids import StepId, step_directory
 from hinan.core.interval import auto_commit_s, auto_interval_s
 from hinan.core.retention import Keep
@@ -252,6 +252,9 @@ class Evacuator:
             slot = self._slot(plan)
         except Fenced:
             raise
+        except ArenaFull as error:  # reported, and asked for again at the next evacuation: training goes on
+            self._lose(handle, str(error))
+            return handle
         except HinanError as error:
             self._lose(handle, str(error))
             raise
@@ -358,7 +361,10 @@ class Evacuator:
         news = self._liaison.take_news()
         for text in news:
             log.error("report %s", text)
-        self._liaison.check()
+        try:
+            self._liaison.check()
+        except ArenaFull as error:
+            log.error("report %s", error)
         if self._liaison.failed_in_a_row > self._tolerate:
             raise SavingError(
                 f"{self._liaison.failed_in_a_row} commits in a row have failed; the last: "

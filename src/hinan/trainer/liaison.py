@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from hinan.core.errors import AgentError, BudgetError, Fenced, HinanError, SavingError
+from hinan.core.errors import AgentError, ArenaFull, BudgetError, Fenced, HinanError, SavingError
 from hinan.formats import messages as m
 from hinan.host.rpc import AgentClient
 from hinan.host.spawn import connect
@@ -196,7 +196,7 @@ class Liaison:
 
 def refusal(answer: m.Refused) -> HinanError:
     """The error a refusal stands for."""
-    kinds: dict[str, type[HinanError]] = {"fenced": Fenced, "budget": BudgetError, "unknown": AgentError}
+    kinds: dict[str, type[HinanError]] = {"fenced": Fenced, "budget": BudgetError, "unknown": AgentError, "full": ArenaFull}
     return kinds.get(answer.kind, SavingError)(answer.reason)
 
 
