@@ -55,6 +55,12 @@ def test_a_fenced_agent_only_stops() -> None:
     assert agenda(fenced) == (Stop("attempt 2 of this run has been started elsewhere"),)
 
 
+def test_a_claim_alone_stops_nobody_for_good() -> None:
+    """An agent ends only when the newer attempt has resumed; until then it serves views and waits (A3, A5)."""
+    waiting = state(*pair(20, commit_at=20), history=history(None, unresumed=1), settled=False)
+    assert agenda(waiting) == ()
+
+
 def test_while_the_lineage_may_turn_nothing_is_drained_committed_deleted_or_released() -> None:
     """Between a claim and its resume only proving goes on: what a restart may choose is left alone."""
     waiting = state(

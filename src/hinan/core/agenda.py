@@ -121,7 +121,7 @@ class Bury:
     """Publish the tombstone of a step: readers turn away from it from now on."""
 
     step_id: StepId
-    reason: str
+    reason: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
