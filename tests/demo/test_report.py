@@ -161,6 +161,6 @@ def children_in(temporary: Path) -> list[str]:
             environ = Path(f"/proc/{name}/environ").read_bytes() if name.isdigit() else b""
         except OSError:
             continue
-        if f"TMPDIR={temporary}".encode() in environ.split(b"\0"):
+        if any(part.startswith(f"TMPDIR={temporary}".encode()) for part in environ.split(b"\0")):
             found.append(name)
     return found

@@ -8,6 +8,7 @@ Never:     tells the training loop anything.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -55,6 +56,7 @@ class Job:
         self.peak_ram_bytes = 0
         self._mark, self._show = mark, show
         self._launcher: subprocess.Popen[bytes] | None = None
+        self._temporary = directory / "tmp"
         self._launches = 0
         self._told = 0
 
@@ -63,6 +65,7 @@ class Job:
     def launch(self) -> None:
         """Start torchrun in a session of its own, as a cluster's launcher would be."""
         Path(self.plan.out).mkdir(parents=True, exist_ok=True)
+        self._temporary.mkdir(exist_ok=True)
         path = self.directory / "plan.json"
         self.plan.write(path)
         command = [
@@ -79,6 +82,7 @@ class Job:
     def _environment(self) -> dict[str, str]:
         return os.environ | {
             MARK: self._mark,
+            "TMPDIR": str(self._temporary),  # torchrun and torch's compiler leave things there when they are killed
             # Without this a restarted rank meets the addresses of the attempt before in the launcher's kept store.
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
             "TORCH_CPP_LOG_LEVEL": "ERROR",
@@ -107,6 +111,7 @@ class Job:
                 self._launcher.kill()
             self._launcher.wait()
         self.trace.close()
+        shutil.rmtree(self._temporary, ignore_errors=True)
         for arena in self._arenas():
             arena.wipe()
 

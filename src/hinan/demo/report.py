@@ -163,7 +163,7 @@ def _bump(act: Act) -> Iterator[str]:
         yield f"  step {step:>3}  {reference:.4f}  {loss:.4f}  {difference:+.4f}  {bar}".rstrip()
     yield (
         f"  up to {bump.largest:+.4f} at step {bump.step}, {bump.mean:+.4f} on average over {bump.steps} steps: "
-        "this is why the moments are kept, although they are two thirds of the bytes."
+        "what the moments, two thirds of the bytes, are kept for."
     )
 
 
@@ -171,5 +171,5 @@ def _verdict(outcome: Outcome, wall_s: float) -> str:
     if not outcome.ok:
         return f"FAILED: not everything that must hold holds ({format_seconds(wall_s)})"
     if outcome.options.forget:
-        return f"ok: the run went on without the optimizer's moments, and its loss shows it ({format_seconds(wall_s)})"
+        return f"ok: the run went on without the optimizer's moments; its losses are above ({format_seconds(wall_s)})"
     return f"ok: every killed run went on as if nothing had been, bit for bit ({format_seconds(wall_s)})"
