@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -111,8 +112,9 @@ def test_a_hang_3_a_failure_in_the_background_reaches_the_next_call(make_job: Ma
     until(lambda: job.status()["failed_in_a_row"] == 1, what="the failed commit")
     Path(f"{pause}.7").unlink()
     child.ok()
-    assert "step 5 (attempt 1) could not be written" in child.output and "Read-only file system" in child.output
-    assert 5 not in job.committed() and max(job.committed()) == 20
+    # Step 5, or a newer one that stood in for it when the drain began.
+    assert re.search(r"report step [567] \(attempt 1\) could not be written to .*: Read-only file system", child.output)
+    assert not {5, 6, 7} & set(job.committed()) and max(job.committed()) == 20
 
 
 def test_a_hang_6_a_transient_error_is_retried_within_the_round(make_job: MakeJob, tmp_path: Path) -> None:
@@ -128,9 +130,10 @@ def test_a_hang_6_a_transient_error_is_retried_within_the_round(make_job: MakeJo
 
 
 def test_a_hang_6_the_store_is_a_file_for_a_moment(make_job: MakeJob, tmp_path: Path) -> None:
-    """A-HANG-6: the directory of steps is away and a file stands in its place: the round is retried until it is back."""
+    """A-HANG-6: the directory of steps is away and a file stands in its place: nothing is given up, and the step is
+    committed when the directory is back."""
     job = make_job(steps=6, every=3, commit_every=3)
-    agent = job.start_agent(first_wait_s=0.05)
+    agent = job.start_agent(first_wait_s=0.05, heartbeat_s=0.05)
     pause = tmp_path / "pause"
     (child,) = job.start(wait_committed=[3], pause_file=str(pause), pause_at=[4])
     until(Path(f"{pause}.4").exists, what="step 4")
@@ -138,7 +141,8 @@ def test_a_hang_6_the_store_is_a_file_for_a_moment(make_job: MakeJob, tmp_path: 
     steps.rename(aside)
     steps.write_text("in the way")
     Path(f"{pause}.4").unlink()
-    until(lambda: "drain.retry step=6" in agent.output, what="a try that failed")
+    until(lambda: "target.unreadable" in agent.output, what="a look that failed")
+    until(lambda: "held step=6" in child.output, what="step 6")
     steps.unlink()
     aside.rename(steps)
     child.ok()

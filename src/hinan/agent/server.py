@@ -33,7 +33,7 @@ from hinan.host.rpc import short_path
 log = logging.getLogger("hinan.agent")
 
 _LINE_BYTES = 1 << 20
-REFRESH_S = 5.0
+REFRESH_S = 1.0
 """How long an answer waits for a fresh look at the target; after that the last one must do."""
 Ready = Callable[[], m.Answer | None]
 
@@ -295,7 +295,8 @@ class _Session:
         def ready() -> m.Answer | None:
             if (fenced := self._fenced()) is not None:
                 return fenced
-            if not all(t.closed for t in node.trainers.alive if t.hello is not None):
+            attempt = node.snapshot.history.newest_claim  # older attempts are fenced; nobody waits for what is left of them
+            if not all(t.closed for t in node.trainers.alive if t.hello is not None and t.attempt >= attempt):
                 return None
             if not node.closing:
                 node.closing = True

@@ -46,7 +46,11 @@ log = logging.getLogger("hinan")
 
 DEFAULT_TMPFS = Path("/dev/shm")  # noqa: S108 - the arena below it is for this user alone (0700)
 STEP_TIMES = 64
-CLOSE_TRIES = 3
+CLOSE_LOOK_S = 30.0
+"""While close() waits for a commit it looks this often whether the agent still answers."""
+
+HELLO_S = 5.0
+MOST_DEATHS = 3
 
 
 class Evacuator:
@@ -393,6 +397,30 @@ class Evacuator:
                 raise refusal(answer)
             return
 
+    def _ask_to_close(self, keep_ram: bool) -> m.Answer:
+        """Wait as long as the agent works on the newest step, however long that takes; an agent that died is started again.
+
+        Raises:
+            AgentError: it does not answer a greeting in time (it is frozen), or dies again and again.
+        """
+        deaths = 0
+        while True:
+            client = self._place.connect()
+            began = time.monotonic()
+            try:
+                answer = client.ask(self._hello([]), max(self._timeout_s, HELLO_S))
+                if isinstance(answer, m.Refused):
+                    return answer
+                return client.ask(m.Close(self._step, keep_ram), CLOSE_LOOK_S)
+            except AgentError as error:
+                if error.evidence.get("request") == "hello":
+                    raise
+                deaths += time.monotonic() - began < CLOSE_LOOK_S
+                if deaths > MOST_DEATHS:
+                    raise
+            finally:
+                client.close()
+
     def _missing(self, step_id: StepId) -> str:
         """Which ranks have not evacuated a step yet, for the message of a wait that was in vain."""
         sealed = {f.rank for f in self._arena.scan() if f.sealed is not None and f.sealed.step_id == step_id}
@@ -400,29 +428,13 @@ class Evacuator:
         return f": rank {', '.join(map(str, missing))} did not evacuate it (call it on all ranks alike)" if missing else ""
 
     def _say_closed(self, keep_ram: bool) -> None:
-        answer = self._asked_to_close(keep_ram)
+        answer = self._ask_to_close(keep_ram)
         if isinstance(answer, m.Refused):
             error = refusal(answer)
             raise error if isinstance(error, Fenced) else SavingError(f"the run was closed, but {answer.reason}")
         if self._ranks.rank == 0:
             with suppress(AlreadyPublished):
                 self._target.publish_attempt(ClosedRecord(self._attempt, self._step, now_text()))
-
-    def _asked_to_close(self, keep_ram: bool) -> m.Answer:
-        """The agent's answer; one that dies meanwhile is started again and asked again, `CLOSE_TRIES` times in all."""
-        for left in reversed(range(CLOSE_TRIES)):
-            try:
-                client = self._place.connect()
-                try:
-                    answer = client.ask(self._hello([]), self._timeout_s)
-                    return client.ask(m.Close(self._step, keep_ram), 3600.0) if isinstance(answer, m.Done) else answer
-                finally:
-                    client.close()
-            except AgentError as error:
-                if left == 0:
-                    raise
-                log.warning("close.again %s", error)
-        raise AssertionError("unreachable: the last try returns or raises")
 
     def _at_exit(self) -> None:
         """The interpreter ends without close(): wait a moment for the newest step, and say what becomes of it."""
