@@ -24,6 +24,11 @@ LAYOUT_VERSION = 1
 _LENGTH_BYTES = 8
 _MAX_HEADER_BYTES = 100_000_000  # the limit safetensors itself sets
 
+_MALFORMED = (
+    msgspec.DecodeError, AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError,
+)  # fmt: skip
+"""What reading a header that somebody else wrote may run into."""
+
 ITEM_BYTES: Mapping[str, int] = {
     "F64": 8, "I64": 8, "U64": 8, "C64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2,
     "I8": 1, "U8": 1, "BOOL": 1, "F8_E4M3": 1, "F8_E5M2": 1,
@@ -145,7 +150,7 @@ def parse_header(raw: bytes, image_bytes: int, name: str) -> Header:
             )
         views = msgspec.convert(meta["views"], dict[str, TensorView])
         placed = _place(described, len(raw))
-    except (msgspec.DecodeError, msgspec.ValidationError, AttributeError, KeyError, TypeError, ValueError) as error:
+    except _MALFORMED as error:
         raise FormatError(f"{name} has no readable safetensors header ({error})", file=name) from None
     _check_no_holes(placed, len(raw), image_bytes, name)
     return Header(tuple(e for e in placed if e.name != PADDING_NAME), views, len(raw), image_bytes)

@@ -67,7 +67,11 @@ class ClosedRecord:
 
 @dataclass(frozen=True)
 class AgentRecord:
-    """`agents/<node>.json` and `owner.json` in the arena: who keeps the RAM copies of a node."""
+    """`agents/<node>.json` and `owner.json` in the arena: who keeps the RAM copies of a node.
+
+    `target_device` is the number of the file system the target lay on (0: not known), so that a target that was deleted
+    can be told from one whose file system is not mounted at the moment.
+    """
 
     node: str
     run_id: str
@@ -75,6 +79,7 @@ class AgentRecord:
     start_ticks: int
     target: str
     arena: str
+    target_device: int = 0
 
 
 @dataclass(frozen=True)
@@ -282,7 +287,7 @@ def decode(data: bytes, kind: type[R], name: str) -> R:
     """
     try:
         envelope = msgspec.json.decode(data, type=_Envelope)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise FormatError(f"{name} is not a whole hinan record ({error})", file=name) from None
     if envelope.version > VERSION:
         raise FormatFromFuture(
@@ -298,5 +303,5 @@ def decode(data: bytes, kind: type[R], name: str) -> R:
         raise FormatError(f"{name} has changed since it was written: its digest is wrong", file=name)
     try:
         return msgspec.json.decode(body, type=kind)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise FormatError(f"{name} lacks what a {_KINDS[kind]} record has ({error})", file=name) from None

@@ -47,8 +47,10 @@ def encode_value(value: object, leaf: Leaf, path: str = "", depth: int = 0) -> J
     """
     if depth > MAX_DEPTH:
         raise CaptureError(f"{path} is nested more than {MAX_DEPTH} deep; does the state contain itself?", path=path)
-    if value is None or type(value) in (bool, str):
+    if value is None or type(value) is bool:
         return value
+    if type(value) is str:
+        return value if _is_text(value) else {"$text": base64.b64encode(value.encode("utf-8", "surrogatepass")).decode()}
     if type(value) is int:
         return value if abs(value) < _INT_LIMIT else {"$int": str(value)}
     if type(value) is float:
@@ -56,6 +58,15 @@ def encode_value(value: object, leaf: Leaf, path: str = "", depth: int = 0) -> J
     if (taken := leaf(path, value)) is not None:
         return taken
     return _encode_container(value, leaf, path, depth)
+
+
+def _is_text(value: str) -> bool:
+    """Whether a string is Unicode text; file names that are not carry lone surrogates, which no JSON can hold."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _encode_container(value: object, leaf: Leaf, path: str, depth: int) -> Json:
@@ -71,26 +82,26 @@ def _encode_container(value: object, leaf: Leaf, path: str, depth: int) -> Json:
     if type(value) in (set, frozenset):
         items = sorted(value, key=repr)  # type: ignore[call-overload]
         return {"$set" if type(value) is set else "$frozenset": [inner(i, item) for i, item in enumerate(items)]}
-    if type(value) is dict and all(type(k) is str and not k.startswith("$") for k in value):
+    if type(value) is dict and all(type(k) is str and not k.startswith("$") and _is_text(k) for k in value):
         return {k: inner(k, item) for k, item in value.items()}
     if isinstance(value, Mapping) and type(value).__name__ in ("dict", "OrderedDict", "defaultdict", "Counter"):
         tag = {"OrderedDict": "$ordered", "Counter": "$counter"}.get(type(value).__name__, "$dict")
         return {tag: [[encode_value(k, leaf, child(path, k), depth + 1), inner(k, item)] for k, item in value.items()]}
+    if type(value) is slice:
+        return {"$slice": [inner(name, getattr(value, name)) for name in ("start", "stop", "step")]}
     return _encode_scalar(value, path)
 
 
 def _encode_scalar(value: object, path: str) -> Json:
-    if isinstance(value, np.generic):
+    if isinstance(value, np.generic) and value.dtype.kind in "biufcSUmM":
         return {"$numpy": [value.dtype.str, base64.b64encode(value.tobytes()).decode()]}
-    if isinstance(value, np.ndarray) and value.dtype.kind in "biufcSUmM":
+    if type(value) is np.ndarray and value.dtype.kind in "biufcSUmM":
         packed = np.ascontiguousarray(value)
         return {"$array": [packed.dtype.str, list(value.shape), base64.b64encode(packed.tobytes()).decode()]}
-    if type(value) in (bytes, bytearray):
-        return {"$bytes": base64.b64encode(value).decode()}  # type: ignore[arg-type]
+    if type(value) is bytes or type(value) is bytearray:
+        return {"$bytes" if type(value) is bytes else "$bytearray": base64.b64encode(value).decode()}
     if type(value) is complex:
         return {"$complex": [repr(value.real), repr(value.imag)]}
-    if type(value) is slice:
-        return {"$slice": [value.start, value.stop, value.step]}
     raise CaptureError(
         f"{path or 'the state'} holds a {type(value).__module__}.{type(value).__qualname__}, which cannot be stored "
         "without code in the file. Give its state_dict() or plain values instead, leave it out, or register a codec "
@@ -134,14 +145,22 @@ def _decode_tagged(tag: str, payload: Json, restore: Restore) -> object:
         "$dict": lambda: {key: value for key, value in (inner(pair) for pair in payload)},  # noqa: C416
         "$ordered": lambda: OrderedDict((key, value) for key, value in map(inner, payload)),
         "$counter": lambda: Counter({key: value for key, value in (inner(pair) for pair in payload)}),  # noqa: C416
-        "$numpy": lambda: np.frombuffer(base64.b64decode(payload[1]), dtype=np.dtype(payload[0]))[0],
+        "$text": lambda: base64.b64decode(payload).decode("utf-8", "surrogatepass"),
+        "$numpy": lambda: _decode_array(payload[0], [], payload[1])[()],
         "$array": lambda: _decode_array(*payload),
         "$bytes": lambda: base64.b64decode(payload),
+        "$bytearray": lambda: bytearray(base64.b64decode(payload)),
         "$complex": lambda: complex(float(payload[0]), float(payload[1])),
-        "$slice": lambda: slice(*payload),
+        "$slice": lambda: slice(*inner(payload)),
     }
     return known[tag]() if tag in known else restore(tag, payload)
 
 
-def _decode_array(dtype: str, shape: list[int], data: str) -> object:
-    return np.frombuffer(base64.b64decode(data), dtype=np.dtype(dtype)).reshape(shape).copy()
+def _decode_array(dtype: str, shape: list[int], data: str) -> Any:
+    array = np.zeros(shape, dtype=np.dtype(dtype))
+    raw = base64.b64decode(data)
+    if len(raw) != array.nbytes:
+        raise ValueError(f"{len(raw)} bytes for {array.nbytes}")
+    if raw:  # an empty buffer cannot be read from
+        array[...] = np.frombuffer(raw, dtype=array.dtype).reshape(shape)
+    return array

@@ -25,6 +25,16 @@ from hinan.trainer.rng import rng_state
 INLINE_ARRAY_BYTES = 1 << 16
 """NumPy arrays up to this size travel in the JSON; larger ones as tensors in the image."""
 
+_TENSOR_ARRAYS = frozenset(
+    np.dtype(word) for word in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16")
+)
+"""Arrays that torch can look at; those of other byte orders and of extended precision stay in the JSON, however large."""
+
+
+def _plain(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """An array that torch takes without a word: in C order and writable; a copy where it is not."""
+    return np.require(array, requirements=("C", "W"))
+
 
 @dataclass
 class Captured:
@@ -65,8 +75,8 @@ class Capture:
             return self._module(found, path, value)
         if isinstance(value, torch.optim.Optimizer):
             return self._optimizer(found, path, value)
-        if isinstance(value, np.ndarray) and value.nbytes > INLINE_ARRAY_BYTES and value.dtype.kind in "biufc":
-            return {"$ndarray": self._tensor(found, path, torch.from_numpy(value))["$tensor"][0]}
+        if type(value) is np.ndarray and value.nbytes > INLINE_ARRAY_BYTES and value.dtype in _TENSOR_ARRAYS:
+            return {"$ndarray": self._tensor(found, path, torch.from_numpy(_plain(value)))["$tensor"][0]}
         return self._torch_value(path, value) or self._object(found, path, value)
 
     def _torch_value(self, path: str, value: object) -> Json | None:
