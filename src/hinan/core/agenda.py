@@ -28,6 +28,9 @@ class Stored:
         committed: whether its commit record stands there.
         buried: whether its tombstone stands there.
         readers: whether somebody is still reading it (younger than the grace for readers).
+        unreadable: whether a record stands there that cannot be read (damaged, or of a newer hinan). Such a step is
+            offered to nobody, and deleted by nobody but a person.
+        foreign: whether the directory holds nothing but names that are not ours.
     """
 
     ranks: frozenset[int]
@@ -35,10 +38,17 @@ class Stored:
     committed: bool
     buried: bool = False
     readers: bool = False
+    unreadable: bool = False
+    foreign: bool = False
 
     @property
     def is_complete(self) -> bool:
         return self.world_size > 0 and self.ranks == frozenset(range(self.world_size))
+
+    @property
+    def is_open(self) -> bool:
+        """Neither committed nor being deleted nor beyond our reading: a drain that is under way or was interrupted."""
+        return not (self.committed or self.buried or self.unreadable or self.foreign)
 
 
 @dataclass(frozen=True)
@@ -105,6 +115,7 @@ class Bury:
     """Publish the tombstone of a step: readers turn away from it from now on."""
 
     step_id: StepId
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -190,7 +201,7 @@ def _commit(state: NodeState) -> list[Commit]:
         )
         return reason is None
 
-    open_steps = {s: t for s, t in state.stored.items() if t.is_complete and not t.committed and not t.buried}
+    open_steps = {s: t for s, t in state.stored.items() if t.is_complete and t.is_open}
     return [Commit(s) for s, stored in open_steps.items() if s != state.round and may(s, stored)]
 
 
@@ -200,14 +211,17 @@ def leftovers(state: NodeState) -> tuple[StepId, ...]:
     return tuple(
         s
         for s, stored in sorted(state.stored.items())
-        if not stored.is_complete and not stored.committed and not stored.buried and s != state.round
+        if not stored.is_complete and stored.is_open and s != state.round
         if s not in in_ram and s.attempt <= state.served
     )
 
 
 def _bury(state: NodeState) -> list[Bury]:
     old = removable(state.committed, state.line, state.keep, resumed_from=resume_source(state.history), w=state.w)
-    return [Bury(s) for s in (*old, *leftovers(state))]
+    return [
+        *(Bury(s, "superseded by newer committed steps") for s in old),
+        *(Bury(s, "its drain was interrupted, and no RAM copy is left to finish it") for s in leftovers(state)),
+    ]
 
 
 def _remove(state: NodeState) -> list[Remove]:

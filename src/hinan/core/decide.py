@@ -24,7 +24,7 @@ class Image:
 
     Attributes:
         place: slot name or path below the target, for people and for the reader.
-        world_size: number of ranks that make the step complete.
+        world_size: number of ranks that make the step complete; 0 where nothing says how many.
         flaw: why it cannot be used (not proven, wrong length, unreadable record); None if it can.
         late_digest: its digest was not taken right after the copy but by a later agent: evidence of less.
     """
@@ -51,13 +51,18 @@ class View:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A step as one could resume from it: `sources[rank]` is the image that the rank would read."""
+    """A step as one could resume from it: `sources[rank]` is the image that the rank would read.
+
+    `was_whole`: every rank's image stands or was promised by a commit record, so that a refusal is a loss. What never was
+    whole (a kill between two ranks' seals, an interrupted drain) loses nothing that anyone could have resumed from.
+    """
 
     tier: str
     step_id: StepId
     ok: bool
     reason: str
     sources: Mapping[int, Image]
+    was_whole: bool = True
 
 
 @dataclass(frozen=True)
@@ -98,7 +103,8 @@ def decide(
             usable = {rank: i for rank, i in sorted(found.items()) if i.flaw is None}
             note = ", digest taken late" if any(i.late_digest for i in usable.values()) else ""
             text = reason or f"all {len(usable)} images found and proven{note}"
-            candidates.append(Candidate(tier, step_id, reason is None, text, usable))
+            whole = set(found) == set(range(max(image.world_size for image in found.values())))
+            candidates.append(Candidate(tier, step_id, reason is None, text, usable, was_whole=whole))
     return Decision(tuple(candidates), seen)
 
 
@@ -122,7 +128,7 @@ def _by_source(step_id: StepId, views: tuple[View, ...]) -> list[tuple[str, dict
 
 def _is_whole(images: Mapping[int, Image]) -> bool:
     usable = {rank for rank, image in images.items() if image.flaw is None}
-    return bool(images) and usable == set(range(next(iter(images.values())).world_size))
+    return bool(usable) and usable == set(range(next(iter(images.values())).world_size))
 
 
 def _why_not(
@@ -136,7 +142,8 @@ def _why_not(
     if missing := sorted(set(range(saved_world)) - set(found)):
         return f"no image of rank {_some(missing)} of {saved_world}"
     if flawed := [image for image in found.values() if image.flaw is not None]:
-        return f"rank {flawed[0].rank}: {flawed[0].flaw}" + (f" (and {len(flawed) - 1} more)" if flawed[1:] else "")
+        who = f"rank {flawed[0].rank}: " if saved_world else ""
+        return f"{who}{flawed[0].flaw}" + (f" (and {len(flawed) - 1} more)" if flawed[1:] else "")
     if (step_id, tier) in failures:
         return "an earlier restart from it failed"
     if world_size is not None and world_size != saved_world:

@@ -77,8 +77,8 @@ def read_fact(path: Path) -> bytes | None:
     for last in (False, False, True):
         try:
             return path.read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return None  # a directory under the name is somebody else's; it says nothing
         except OSError as error:
             if last or error.errno != _ESTALE:
                 raise

@@ -43,6 +43,15 @@ def now_text() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
+def file_system(path: Path) -> int:
+    """Number of the file system that a path lies on, or would lie on if it existed."""
+    while True:
+        try:
+            return path.stat().st_dev
+        except (FileNotFoundError, NotADirectoryError):
+            path = path.parent
+
+
 class Target:
     """The files of one run's target directory. Cheap to make; holds no descriptor."""
 
@@ -134,15 +143,25 @@ class Target:
 
         Raises:
             AlreadyPublished: another process has this attempt number.
+            TargetError: it cannot be written there.
         """
         suffix = {records.ClaimRecord: "claim", records.ResumeRecord: "resume", records.ClosedRecord: "closed"}[
             type(record)
         ]
-        publish(self.root / "attempts" / f"{record.attempt:06d}.{suffix}", records.encode(record), power_safe=True)
+        path = self.root / "attempts" / f"{record.attempt:06d}.{suffix}"
+        try:
+            publish(path, records.encode(record), power_safe=True)
+        except OSError as error:
+            raise TargetError(
+                f"the target cannot take {path}: {error.strerror or error}. Make room or give write permission, and start "
+                "again; what is committed there stands.",
+                target=str(self.root),
+                errno=error.errno,
+            ) from error
 
     def _attempts(self, suffix: str) -> Iterator[tuple[int, Path]]:
         for path in sorted((self.root / "attempts").glob(f"*.{suffix}")):
-            if path.stem.isdigit():
+            if path.stem.isascii() and path.stem.isdigit():
                 yield int(path.stem), path
 
     def failures(self) -> set[tuple[StepId, str]]:
@@ -183,17 +202,23 @@ class Target:
 
     def stored(self) -> dict[StepId, Stored]:
         """What stands on the target of each step."""
-        return {step_id: self._stored(step_id) for step_id in self.step_ids()}
+        found = {step_id: self._stored(step_id) for step_id in self.step_ids()}
+        kept = {str(self.directory(step_id)) for step_id in found}
+        self._manifests = {key: m for key, m in self._manifests.items() if str(Path(key[0]).parent) in kept}
+        self.problems = {name: why for name, why in self.problems.items() if (self.root / name).exists()}
+        return found
 
     def _stored(self, step_id: StepId) -> Stored:
         directory = self.directory(step_id)
-        with contextlib.suppress(FileNotFoundError):
-            parsed = [parse_rank_file(entry.name) for entry in os.scandir(directory)]
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            names = {entry.name for entry in os.scandir(directory)}
+            parsed = [parse_rank_file(name) for name in names]
             images = {p[0] for p in parsed if p and p[1] == "safetensors"}
             manifests = {p[0] for p in parsed if p and p[1] == "json"}
             commit = self.commit_record(step_id)
             ranks = {rank for rank in images & manifests if commit or self.manifest(step_id, rank)}
             any_manifest = self.manifest(step_id, min(ranks)) if ranks and not commit else None
+            unreadable = any(self.problem(step_id, name) for name in (COMMIT, *map(manifest_file, manifests)))
             world_size = commit.world_size if commit else any_manifest.sealed.world_size if any_manifest else 0
             return Stored(
                 ranks=frozenset(ranks),
@@ -201,8 +226,19 @@ class Target:
                 committed=commit is not None,
                 buried=(directory / TOMBSTONE).exists(),
                 readers=self._has_readers(directory),
+                unreadable=unreadable,
+                foreign=bool(names) and not any(map(_is_ours, names)),
             )
-        return Stored(frozenset(), 0, committed=False)
+        return Stored(frozenset(), 0, committed=False, foreign=True)
+
+    def problems_of(self, step_id: StepId) -> list[str]:
+        """Why records of a step do not parse."""
+        inside = f"steps/{step_directory(step_id)}/"
+        return [why for name, why in sorted(self.problems.items()) if name.startswith(inside)]
+
+    def problem(self, step_id: StepId, name: str) -> str | None:
+        """Why a record of a step does not parse; None if it does, or is absent."""
+        return self.problems.get(f"steps/{step_directory(step_id)}/{name}")
 
     def commit_record(self, step_id: StepId) -> records.CommitRecord | None:
         """The commit record of a step; None if it is absent, torn or foreign."""
@@ -269,7 +305,7 @@ class Target:
         (directory / COMMIT).unlink(missing_ok=True)
         with contextlib.suppress(FileNotFoundError):
             for entry in list(os.scandir(directory)):
-                if parse_rank_file(entry.name) or entry.name.endswith(PART_SUFFIX):
+                if _is_ours(entry.name) and entry.name not in (TOMBSTONE, READERS):
                     (directory / entry.name).unlink(missing_ok=True)
             shutil.rmtree(directory / READERS, ignore_errors=True)
             (directory / TOMBSTONE).unlink(missing_ok=True)
@@ -309,6 +345,7 @@ class Target:
         name = str(path.relative_to(self.root))
         data = read_fact(path)
         if data is None:
+            self.problems.pop(name, None)
             return None
         try:
             record = records.decode(data, kind, str(path))
@@ -317,3 +354,8 @@ class Target:
             return None
         self.problems.pop(name, None)
         return record
+
+
+def _is_ours(name: str) -> bool:
+    """Whether a name inside a step's directory is one that hinan gives."""
+    return parse_rank_file(name) is not None or name in (COMMIT, TOMBSTONE, READERS) or name.endswith(PART_SUFFIX)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from hinan.core.agenda import Stored
 from hinan.core.decide import Image, View
 from hinan.core.errors import FormatError, HinanError
-from hinan.core.ids import StepId
+from hinan.core.ids import StepId, manifest_file, step_directory
 from hinan.formats.digest import damages
 from hinan.formats.records import ManifestRecord, ProvenRecord, SealedRecord, fact_sum
 from hinan.tiers.arena import Arena, SlotFiles
 from hinan.tiers.mapping import map_file, read_file, read_header
-from hinan.tiers.target import Target
+from hinan.tiers.target import COMMIT, Target
 
 
 def arena_view(arena: Arena, node: str, *, verify: bool = False) -> View:
@@ -45,11 +46,25 @@ def target_view(target: Target, node: str, *, verify: bool = False) -> View:
         return View("target", node, "absent", detail=f"{target.root} is not there")
     images: list[Image] = []
     for step_id, stored in target.stored().items():
-        world_size = stored.world_size
-        if stored.buried or not world_size:
+        if stored.buried or stored.foreign:
             continue
-        images += [_target_image(target, step_id, rank, world_size, verify=verify) for rank in sorted(stored.ranks)]
+        images += _target_images(target, step_id, stored, verify=verify)
     return View("target", node, "present" if images else "empty", tuple(images), detail=str(target.root))
+
+
+def _target_images(target: Target, step_id: StepId, stored: Stored, *, verify: bool) -> list[Image]:
+    """A step's images. What a committed step lacks, and a record that cannot be read, show as flaws: both have a reason."""
+    world_size, ranks = stored.world_size, set(stored.ranks)
+    why = target.problem(step_id, COMMIT)
+    if why is not None:
+        return [Image(step_id, 0, 1, COMMIT, 0, why)]
+    if stored.committed:
+        ranks = set(range(world_size))
+    elif not world_size:
+        why = next(iter(target.problems_of(step_id)), None)
+        unfinished = "it is unfinished: no image stands there with its manifest"
+        return [Image(step_id, 0, 1 if why else 0, step_directory(step_id), 0, why or unfinished)]
+    return [_target_image(target, step_id, rank, world_size, verify=verify) for rank in sorted(ranks)]
 
 
 def _target_image(target: Target, step_id: StepId, rank: int, world_size: int, *, verify: bool) -> Image:
@@ -63,6 +78,8 @@ def _target_image(target: Target, step_id: StepId, rank: int, world_size: int, *
         if flaw is None and verify:
             flaw = flaw_of(read_file(path), manifest.sealed, manifest.proven, place)
         return Image(step_id, rank, world_size, place, size_bytes, flaw, manifest.proven.late)
+    except FileNotFoundError:
+        return Image(step_id, rank, world_size, place, 0, f"{place} is missing")
     except (OSError, HinanError) as error:
         return Image(step_id, rank, world_size, place, 0, f"{place}: {error}")
 
@@ -75,7 +92,7 @@ def _checked_manifest(target: Target, step_id: StepId, rank: int) -> ManifestRec
     """
     manifest = target.manifest(step_id, rank)
     if manifest is None:
-        raise FormatError(f"the manifest of rank {rank} is missing or unreadable")
+        raise FormatError(target.problem(step_id, manifest_file(rank)) or "its manifest is missing")
     if manifest.sealed.step_id != step_id or manifest.sealed.rank != rank:
         raise FormatError(f"the manifest is that of {manifest.sealed.step_id}, rank {manifest.sealed.rank}")
     commit = target.commit_record(step_id)

@@ -117,7 +117,9 @@ class Restore:
         )
         for candidate in decision.candidates:
             log.info("decide %s from %s: %s", candidate.step_id, candidate.tier, candidate.reason)
-        if not decision.ranked and (decision.candidates or self._target.history().resumes):
+        for name, why in {**self._arena.problems, **self._target.problems}.items():
+            log.warning("unreadable fact=%s why=%s", name, why)
+        if not decision.ranked:
             self._refuse_if_trained(decision)
         return decision.ranked
 
@@ -131,12 +133,12 @@ class Restore:
             log.warning("restore.unsettled %s", error)
 
     def _refuse_if_trained(self, decision: Decision) -> None:
-        """Raise if there is something to lose. An earlier attempt that never evacuated leaves nothing: start at 0."""
-        if not decision.candidates:
+        """Raise if there is something to lose. Attempts that never held or committed a whole step leave nothing."""
+        if not any(c.was_whole for c in decision.candidates):
             return
         lines = [f"  {c.step_id} from {c.tier}: {c.reason}" for c in decision.candidates]
         raise NothingToResume(
-            f"{self._target.root} holds {len(lines)} candidates and none can be used:\n"
+            f"{self._target.root} holds {len(lines)} candidate{'s' * (len(lines) > 1)} and none can be used:\n"
             + "\n".join(lines)
             + "\nMend what is named, or start over on purpose with fresh=True or an empty target.",
             candidates=len(lines),
