@@ -22,15 +22,12 @@ from hinan.core.errors import HinanError
 from hinan.formats.records import AgentRecord
 from hinan.host.process import this_process
 from hinan.tiers.arena import AGENT, Arena
-from hinan.tiers.target import Target
+from hinan.tiers.target import Target, file_system
 
 log = logging.getLogger("hinan.agent")
 
 IDLE_S = 600.0
 """With no trainer left and everything drained, the agent ends after this long and frees the RAM."""
-
-GRACE_S = 25.0
-"""SIGTERM: a running drain gets this long to finish."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -58,14 +55,15 @@ async def _live(target_path: Path, arena: Arena, node_name: str, idle_s: float) 
     run_id = target.run().run_id
     arena.sweep()
     me = this_process()
-    record = AgentRecord(node_name, run_id, me.pid, me.start_ticks, str(target_path), str(arena.root))
+    device = file_system(target_path)
+    record = AgentRecord(node_name, run_id, me.pid, me.start_ticks, str(target_path), str(arena.root), device)
     arena.root.joinpath(AGENT).unlink(missing_ok=True)
     arena.publish(AGENT, record)
     with contextlib.suppress(OSError):
         target.publish_agent(record)
     node = Node(arena, target, run_id, node_name)
     server = Server(node)
-    grace = _install_signals(node)
+    _install_signals(node)
     asyncio.get_running_loop().run_in_executor(None, abandoned.reclaim, arena.root)
     listening = await server.listen()
     log.info("agent.started pid=%d run=%s node=%s arena=%s", me.pid, run_id, node_name, arena.root)
@@ -75,16 +73,14 @@ async def _live(target_path: Path, arena: Arena, node_name: str, idle_s: float) 
     finally:
         watcher.cancel()
         listening.close()
-    node.finish(grace[0])
+    await node.finish()
     _part(node, arena)
     log.info("agent.ended reason=%s", node.stop_reason)
     sys.stdout.flush()
     os._exit(0)  # a thread may hang on a dead mount; nothing of ours is left to do
 
 
-def _install_signals(node: Node) -> list[float]:
-    grace = [GRACE_S]
-
+def _install_signals(node: Node) -> None:
     def stop(name: str) -> None:
         node.stop_reason = name
         node.look()
@@ -93,7 +89,6 @@ def _install_signals(node: Node) -> list[float]:
     loop.add_signal_handler(signal.SIGTERM, stop, "SIGTERM")
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # a terminal's signals are for the training job, not for its RAM copy
-    return grace
 
 
 async def _watch_idle(node: Node, server: Server, idle_s: float) -> None:

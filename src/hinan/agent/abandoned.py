@@ -19,7 +19,7 @@ from hinan.core.watermark import watermark
 from hinan.formats.records import AgentRecord
 from hinan.host.process import Process
 from hinan.tiers.arena import AGENT, LOCK, Arena
-from hinan.tiers.target import Target
+from hinan.tiers.target import Target, file_system
 
 log = logging.getLogger("hinan.agent")
 
@@ -88,7 +88,7 @@ def why_needed(arena: Arena) -> str | None:
     if record is None:
         return "it holds sealed images and no owner record" if any(f.sealed for f in files) else None
     target = Target(Path(record.target))
-    if not target.root.parent.is_dir():
+    if not target.root.parent.is_dir() or file_system(target.root) != (record.target_device or file_system(target.root)):
         return f"its target {target.root} is not mounted"
     if not (target.root / "run.json").exists() or target.run().run_id != record.run_id:
         return None

@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Callable
 
 from hinan.agent.trainers import Trainer, Trainers
-from hinan.core.budget import SLOTS_A_RANK, Need, slots_that_fit
+from hinan.core.budget import FEWEST_SLOTS, SLOTS_A_RANK, Need, slots_that_fit
+from hinan.core.errors import BudgetError
 from hinan.core.slot import Event, Phase, Slot, advance
 from hinan.core.watermark import slot_to_lease
 from hinan.formats.records import OwnerRecord, SealedRecord
@@ -107,11 +108,24 @@ class Keeper:
 
     def _new_slot(self, mine: list[Slot], trainer: Trainer, image_bytes: int, local_ranks: int) -> str | None:
         held_bytes = sum(files.image_bytes for files in self.files.values())
-        allowed = slots_that_fit(Need(local_ranks, SLOTS_A_RANK, image_bytes), self._room(), held_bytes)
-        if len([s for s in mine if s.name in self.files]) >= allowed:
-            return None
-        owner = OwnerRecord(trainer.process.pid, trainer.process.start_ticks, trainer.attempt, trainer.rank)
-        return self._arena.new_slot(owner, image_bytes)
+
+        def own(slot: Slot) -> bool:
+            return slot.owner_pid == trainer.process.pid and slot.owner_alive
+
+        enough = len([s for s in mine if s.name in self.files and s.image_bytes == image_bytes and own(s)])
+        try:
+            allowed = slots_that_fit(Need(local_ranks, SLOTS_A_RANK, image_bytes), self._room(), held_bytes)
+            # A living process of an older attempt keeps its slots until it ends; what is left of the RAM is for this one.
+            counted = [s for s in mine if s.name in self.files and (own(s) or not s.owner_alive)]
+            if len(counted) >= allowed:
+                return None
+            owner = OwnerRecord(trainer.process.pid, trainer.process.start_ticks, trainer.attempt, trainer.rank)
+            return self._arena.new_slot(owner, image_bytes)
+        except (BudgetError, OSError):
+            # Somebody else has filled the memory since: the slots that are there must do, and one of them will be free.
+            if enough >= FEWEST_SLOTS:
+                return None
+            raise
 
     def _drop_other_sizes(self, mine: list[Slot], trainer: Trainer, image_bytes: int, stays: dict[str, str]) -> None:
         """The state's structure has changed: room for images of the old length is given back when nothing needs it."""

@@ -15,7 +15,7 @@ from hinan.core.errors import HinanError
 from hinan.core.ids import StepId
 from hinan.core.lineage import History
 from hinan.host.process import Process
-from hinan.tiers.target import Target
+from hinan.tiers.target import Target, file_system
 
 
 @dataclass(frozen=True)
@@ -50,16 +50,23 @@ class Snapshot:
         return max((s.step for s, stored in self.stored.items() if stored.committed and not stored.buried), default=0)
 
 
-def take_snapshot(target: Target, run_id: str, node: str) -> Snapshot:
-    """Read the target. Blocks as long as its file system does."""
+def take_snapshot(target: Target, run_id: str, node: str, device: int) -> Snapshot:
+    """Read the target. Blocks as long as its file system does.
+
+    Args:
+        device: the file system that the target lies on. A target that is missing from another one is not gone: its own
+            is not mounted, and the RAM copies may be all there is.
+    """
     try:
+        if file_system(target.root) != device:
+            return Snapshot(taken_at=time.monotonic(), error="its file system is not mounted")
         if not target.root.is_dir() or target.run().run_id != run_id:
-            return Snapshot(gone=True, taken_at=time.monotonic())
+            return Snapshot(gone=True, taken_at=time.monotonic(), error="it is not there any more")
         claims = target.claims()
         history = target.history()
         stored = target.stored()
     except (OSError, HinanError) as error:
-        return Snapshot(gone=not target.root.is_dir(), taken_at=time.monotonic(), error=str(error))
+        return Snapshot(taken_at=time.monotonic(), error=str(error))
     here = {n: claim for n, claim in claims.items() if claim is not None and claim.node == node}
     newest = here.get(history.newest_claim)
     return Snapshot(

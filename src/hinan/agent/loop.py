@@ -29,12 +29,14 @@ from hinan.core.rounds import Wish
 from hinan.core.slot import Slot
 from hinan.host.limits import room
 from hinan.tiers.arena import Arena
-from hinan.tiers.target import Target
+from hinan.tiers.target import Target, file_system
 
 log = logging.getLogger("hinan.agent")
 
 HEARTBEAT_S = 2.0
 UNREACHABLE_AFTER_S = 15.0
+GRACE_S = 25.0
+"""An agent that is told to end gives a running drain this long to finish, unless it was told another time."""
 
 
 class Node:
@@ -47,6 +49,7 @@ class Node:
         self.trainers = Trainers(self._trainer_ended)
         self.ram_cap_bytes: int | None = None
         self.keeper = Keeper(arena, self.trainers, lambda: room(arena.root, self.ram_cap_bytes))
+        self._device = file_system(target.root)
         self.snapshot = Snapshot()
         self.slots: tuple[Slot, ...] = ()
         self.round: Round | None = None
@@ -58,7 +61,9 @@ class Node:
         self.ram_is_spare = False
         """The run closed and everything is committed: the arena may go."""
         self.news: list[str] = []
+        self._said_lost = False
         self.stop_reason: str | None = None
+        self.grace_s = GRACE_S
         self.on_change: list[Callable[[], None]] = []
         """Called after each look, when anything may have changed: waiting requests look at the node here."""
         self._changed = asyncio.Event()
@@ -67,6 +72,7 @@ class Node:
         self._threads = {lane: ThreadPoolExecutor(1, f"hinan-{lane}") for lane in ("prove", "drain", "target")}
         self.drainer = Drainer(arena, target, lambda: self.snapshot.served, self._ending.wait)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._draining: asyncio.Task[None] | None = None
 
     # -- what is known -------------------------------------------------------------------------------------------
 
@@ -78,7 +84,6 @@ class Node:
     def state(self) -> NodeState:
         """All that decisions depend on, as one value, read now: a decision on yesterday's slots could free today's."""
         self.slots = self.keeper.slots()
-        old = time.monotonic() - self.snapshot.taken_at > UNREACHABLE_AFTER_S
         return NodeState(
             slots=self.slots,
             history=self.snapshot.history,
@@ -90,8 +95,24 @@ class Node:
             wish=Wish(wanted=frozenset(self.wanted), newest_at_any_rate=self.closing or self.orphaned),
             keep=self.keep,
             settled=self.snapshot.settled,
-            reachable=self.snapshot.reachable and not old,
+            reachable=self.snapshot.reachable and not self.target_lost,
         )
+
+    @property
+    def target_lost(self) -> bool:
+        """The target is gone, or could not be read for a while: what waits for a commit must stop waiting."""
+        return self.snapshot.gone or time.monotonic() - self.snapshot.taken_at > UNREACHABLE_AFTER_S
+
+    def _report_target(self) -> None:
+        """Say once, to the trainers, that the target is lost, and once to the log that it is back."""
+        if self.target_lost == self._said_lost:
+            return
+        self._said_lost = not self._said_lost
+        if self._said_lost:
+            why = self.snapshot.error or "reading it does not end"
+            self.tell(f"the target {self.target.root} cannot be reached ({why}): nothing is committed until it can")
+        else:
+            log.info("target.back path=%s", self.target.root)
 
     @property
     def is_idle(self) -> bool:
@@ -125,25 +146,35 @@ class Node:
                 await self._changed.wait()
         finally:
             beat.cancel()
-            self._ending.set()
             self.trainers.close()
 
     async def refresh(self) -> None:
         """Read the target again, now."""
         loop = asyncio.get_running_loop()
-        taken = await loop.run_in_executor(self._threads["target"], take_snapshot, self.target, self.run_id, self.node)
-        if taken.reachable or taken.gone:
+        taken = await loop.run_in_executor(self._threads["target"], self._look_at_target)
+        if taken.reachable:
             self.snapshot = taken
         else:
+            # What was known of the lineage stays true: evacuations go on by it while there is nothing to commit to.
             log.warning("target.unreadable error=%r", taken.error)
-            self.snapshot = replace(self.snapshot, reachable=False)
+            self.snapshot = replace(self.snapshot, reachable=False, gone=taken.gone, error=taken.error)
+        self._report_target()
         self.look()
 
-    def finish(self, grace_s: float) -> None:
-        """Wait for a running drain up to a grace; then stop the threads."""
-        deadline = time.monotonic() + grace_s
-        while self.round is not None and time.monotonic() < deadline and not self._ending.wait(0.05):
-            pass
+    def _look_at_target(self) -> Snapshot:
+        return take_snapshot(self.target, self.run_id, self.node, self._device)
+
+    async def refresh_within(self, patience_s: float) -> None:
+        """Read the target again and wait for it, but no longer than this: its file system may hang."""
+        task = asyncio.create_task(self.refresh())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        await asyncio.wait({task}, timeout=patience_s)
+
+    async def finish(self) -> None:
+        """Wait for a running drain up to the grace; then stop the threads."""
+        if self._draining is not None:
+            await asyncio.wait({self._draining}, timeout=self.grace_s)
         self._ending.set()
         for pool in self._threads.values():
             pool.shutdown(wait=False, cancel_futures=True)
@@ -157,6 +188,8 @@ class Node:
         while True:
             await asyncio.sleep(HEARTBEAT_S)
             self.refresh_soon()
+            self._report_target()
+            self.look()  # also when reading the target hangs: time has passed, and some wait for that
 
     def _trainer_ended(self, trainer: Trainer) -> None:
         log.info("trainer.ended rank=%d attempt=%d pid=%d", trainer.rank, trainer.attempt, trainer.process.pid)
@@ -181,12 +214,12 @@ class Node:
                 if "drain" not in self._busy:
                     files = {self.keeper.files[name].rank: self.keeper.files[name] for name in slots}
                     self.round = Round(step_id, files)
-                    self._background("drain", self._drain(self.round))
+                    self._draining = self._background("drain", self._drain(self.round))
             case Commit() | Bury() | Remove():
                 if "target" not in self._busy:
                     self._background("target", self._tidy(task))
 
-    def _background(self, lane: str, work: Coroutine[None, None, None]) -> None:
+    def _background(self, lane: str, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         self._busy.add(lane)
         task = asyncio.create_task(work)
         self._tasks.add(task)
@@ -200,6 +233,7 @@ class Node:
             self.look()
 
         task.add_done_callback(done)
+        return task
 
     async def _prove(self, slot: str) -> None:
         files = self.keeper.files[slot]
@@ -243,8 +277,8 @@ class Node:
             match task:
                 case Commit(step_id):
                     self.target.publish_commit(step_id, self.snapshot.stored[step_id].world_size)
-                case Bury(step_id):
-                    self.target.bury(step_id, "superseded")
+                case Bury(step_id, reason):
+                    self.target.bury(step_id, reason)
                 case Remove(step_id):
                     self.target.remove(step_id)
 
@@ -258,7 +292,8 @@ class Node:
 
         try:
             await asyncio.get_running_loop().run_in_executor(self._threads["target"], guarded)
-            log.info("%s step=%d", type(task).__name__.lower(), task.step_id.step)
+            why = f" why={task.reason!r}" if isinstance(task, Bury) else ""
+            log.info("%s step=%d%s", type(task).__name__.lower(), task.step_id.step, why)
         except (OSError, HinanError) as error:
             self.tell(f"could not {type(task).__name__.lower()} {task.step_id}: {error}")
             await asyncio.sleep(HEARTBEAT_S)  # not again at once: the next look would start the same task

@@ -13,6 +13,8 @@ import socket
 import struct
 from collections.abc import Callable
 
+import msgspec
+
 from hinan.agent.loop import Node
 from hinan.agent.status import status
 from hinan.agent.trainers import Trainer
@@ -28,6 +30,8 @@ from hinan.host.process import Process
 log = logging.getLogger("hinan.agent")
 
 _LINE_BYTES = 1 << 20
+REFRESH_S = 1.0
+"""How long an answer waits for a fresh look at the target; after that the last one must do."""
 Ready = Callable[[], m.Answer | None]
 
 
@@ -63,14 +67,22 @@ class Server:
                 ask = m.ask_decoder.decode(line)
                 task = asyncio.create_task(self._reply(session, ask, writer))
                 pending.add(task)
-                task.add_done_callback(pending.discard)
-        except (ConnectionError, ValueError, asyncio.LimitOverrunError) as error:
+                task.add_done_callback(lambda done: self._replied(done, pending, writer))
+        except (ConnectionError, msgspec.DecodeError, ValueError, asyncio.LimitOverrunError) as error:
             log.info("connection.lost error=%r", str(error))
         finally:
             for task in pending:
                 task.cancel()
             session.end()
             self.connections -= 1
+            writer.close()
+
+    def _replied(self, done: asyncio.Task[None], pending: set[asyncio.Task[None]], writer: asyncio.StreamWriter) -> None:
+        """A request that met a bug must not leave its asker waiting: the connection is closed."""
+        pending.discard(done)
+        if not done.cancelled() and (error := done.exception()) is not None:
+            if not isinstance(error, ConnectionError):
+                log.error("bug in an answer", exc_info=error)
             writer.close()
 
     async def _reply(self, session: _Session, ask: m.Ask, writer: asyncio.StreamWriter) -> None:
@@ -142,7 +154,7 @@ class _Session:
                 self._node.look()
                 return m.Done()
             case m.Settle():
-                await self._node.refresh()
+                await self._node.refresh_within(REFRESH_S)
                 return await self._server.until(self._settled)
             case m.Read():
                 return self._read(request)
@@ -158,6 +170,7 @@ class _Session:
             case m.Close():
                 return await self._close(request)
             case m.Stop():
+                self._node.grace_s = request.grace_s
                 self._node.stop_reason = f"asked to stop (grace {request.grace_s:g} s)"
                 self._node.look()
                 return m.Done()
@@ -171,7 +184,7 @@ class _Session:
     async def _meet(self, hello: m.Hello) -> m.Answer:
         if hello.run_id != self._node.run_id:
             return m.Refused("unknown", f"this agent keeps run {self._node.run_id}, not {hello.run_id}")
-        await self._node.refresh()
+        await self._node.refresh_within(REFRESH_S)
         trainer = self._node.trainers.meet(Process(hello.pid, hello.start_ticks), hello.attempt, hello.rank)
         if trainer is None:
             return m.Refused("unknown", f"there is no process {hello.pid} here (another PID namespace?)")
@@ -188,6 +201,7 @@ class _Session:
         if self._trainer is None or self._hello is None:
             return m.Refused("unknown", "say hello first")
         trainer, ranks = self._trainer, self._hello.local_ranks
+        trainer.leased &= set(request.holding)  # a copy that was given up leaves no seal behind, and no lease
         if self._hello.attempt not in self._node.snapshot.history.resumes:
             self._node.refresh_soon()  # it resumed a moment ago; until that is read, its slots all stay
 
@@ -233,6 +247,8 @@ class _Session:
             if request.moment == "held":
                 w = state.w
                 return m.Done() if step_id in held_everywhere(node.slots) or (w is not None and w >= step_id) else None
+            if node.target_lost:
+                return m.Refused("failed", f"the target {node.target.root} cannot be reached; {step_id} stays in RAM")
             return m.Refused("failed", node.failed[step_id]) if step_id in node.failed else None
 
         return await self._server.until(ready)
@@ -243,18 +259,19 @@ class _Session:
             return m.Refused("unknown", "say hello first")
         self._trainer.closed = True
         log.info("trainer.closing rank=%d step=%d", self._trainer.rank, request.step)
-        await node.refresh()
+        await node.refresh_within(REFRESH_S)
 
         def ready() -> m.Answer | None:
             if (fenced := self._fenced()) is not None:
                 return fenced
-            if not all(t.closed for t in node.trainers.alive if t.hello is not None):
+            attempt = node.snapshot.history.newest_claim  # older attempts are fenced; nobody waits for what is left of them
+            if not all(t.closed for t in node.trainers.alive if t.hello is not None and t.attempt >= attempt):
                 return None
             if not node.closing:
                 node.closing = True
                 node.look()
             state = node.state()
-            if not state.reachable:
+            if node.target_lost:
                 return m.Refused("failed", f"the target {node.target.root} cannot be reached; the newest step stays in RAM")
             w = state.w
             if w is None or any(s >= w for s in state.committed):

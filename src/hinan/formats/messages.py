@@ -33,9 +33,14 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
 
 
 class Lease(msgspec.Struct, tag="lease", frozen=True):
-    """Ask for a slot to fill next; answered by Granted when there is one, or Refused."""
+    """Ask for a slot to fill next; answered by Granted when there is one, or Refused.
+
+    Attributes:
+        holding: slots that the asker is still filling. Its other leases have ended: what was not sealed is free again.
+    """
 
     image_bytes: int
+    holding: list[str] = []
 
 
 class Sealed(msgspec.Struct, tag="sealed", frozen=True):

@@ -7,6 +7,8 @@ import socket
 import time
 from pathlib import Path
 
+import msgspec
+
 from hinan.core.errors import AgentError
 from hinan.formats import messages
 
@@ -54,7 +56,7 @@ class AgentClient:
                 self.last = reply
                 if reply.number == number:
                     return reply.body
-        except OSError as error:
+        except (OSError, msgspec.DecodeError) as error:
             self.close()
             what = type(request).__name__.lower()
             if isinstance(error, TimeoutError):

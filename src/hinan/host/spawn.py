@@ -21,7 +21,17 @@ def start_agent(target: Path, arena: Path, node: str) -> None:
     """Start an agent process and return at once. If one runs already, the new one sees its lock and ends.
 
     The agent decides by its lock, not this caller, so eight local ranks may call this at the same moment.
+
+    Raises:
+        AgentError: no process can be started, or the arena's directory cannot be made.
     """
+    try:
+        _spawn(target, arena, node)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise AgentError(f"no node agent could be started for {arena}: {error}", arena=str(arena)) from error
+
+
+def _spawn(target: Path, arena: Path, node: str) -> None:
     arena.mkdir(parents=True, exist_ok=True, mode=0o700)
     command = [sys.executable, "-m", "hinan.agent", "--target", str(target), "--arena", str(arena), "--node", node]
     with open(os.devnull, "rb") as nothing, (arena / "agent.log").open("ab") as log:
