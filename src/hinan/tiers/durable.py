@@ -43,7 +43,7 @@ class ImageWriter:
             OSError: with errno; ENOSPC before the first byte is written where the file system can tell.
         """
         self._fd, self.direct = self._open()
-        os.posix_fallocate(self._fd, 0, self._size_bytes)
+        self._reserve()
         dirty = 0
         for offset in range(0, self._size_bytes, PIECE_BYTES):
             piece = source[offset : offset + PIECE_BYTES]
@@ -88,6 +88,17 @@ class ImageWriter:
                 with contextlib.suppress(FileNotFoundError):  # some file systems create the file, then refuse the flag
                     self._aside.unlink()
         return os.open(self._aside, flags, 0o600), False
+
+    def _reserve(self) -> None:
+        """Meet a full disk before the first byte is written. Where that cannot be asked (NFS 3, FUSE), the write tells.
+
+        EINVAL: the C library falls back to writing single bytes, which a file opened for direct writes refuses.
+        """
+        try:
+            os.posix_fallocate(self._fd, 0, self._size_bytes)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
+                raise
 
     def _write_piece(self, piece: memoryview, offset: int) -> None:
         while piece:

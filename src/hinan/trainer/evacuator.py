@@ -36,7 +36,7 @@ from hinan.trainer.copying import SlotMap, enqueue
 from hinan.trainer.device import DevicePort, port_for
 from hinan.trainer.handle import Handle
 from hinan.trainer.layout import Plan, Planner
-from hinan.trainer.liaison import Liaison, Place, refusal
+from hinan.trainer.liaison import AGENT_START_S, Liaison, Place, refusal
 from hinan.trainer.ranks import Ranks, node_name
 from hinan.trainer.restore import Restore, Resumed
 from hinan.trainer.start import agree_on_run, mint_attempt
@@ -45,6 +45,12 @@ log = logging.getLogger("hinan")
 
 DEFAULT_TMPFS = Path("/dev/shm")  # noqa: S108 - the arena below it is for this user alone (0700)
 STEP_TIMES = 64
+
+CLOSE_LOOK_S = 30.0
+"""While close() waits for a commit it looks this often whether the agent still answers."""
+
+HELLO_S = 5.0
+MOST_DEATHS = 3
 
 
 class Evacuator:
@@ -88,6 +94,7 @@ class Evacuator:
         _check_platform()
         if not isinstance(state, MutableMapping) or not all(isinstance(k, str) for k in state) or not state:
             raise ConfigError("state must be a dict with text keys, such as {'model': model, 'optim': optimizer}")
+        _check_limits(keep, timeout_s, tolerate)
         asked = parse_every(every, "every"), parse_every(commit_every, "commit_every")
         self._state, self._keep, self._fresh = state, keep or Keep(), fresh
         self._timeout_s, self._tolerate = timeout_s, tolerate
@@ -239,6 +246,9 @@ class Evacuator:
             slot = self._slot(plan)
         except Fenced:
             raise
+        except OSError as error:
+            self._lose(handle, f"the slot cannot be mapped: {error}")
+            return handle
         except HinanError as error:
             self._lose(handle, str(error))
             raise
@@ -348,27 +358,52 @@ class Evacuator:
         while True:
             left = min(deadline - time.monotonic(), 3600.0)
             try:
-                client = self._place.connect()
+                client = self._place.connect(min(left, AGENT_START_S))
                 try:
                     answer = client.ask(m.Watch(step_id.attempt, step_id.step, moment), max(0.01, left))
                 finally:
                     client.close()
             except AgentError:
                 if time.monotonic() >= deadline:
-                    raise AgentError(f"step {step_id.step} was not {moment} within {timeout_s:g} s") from None
+                    why = self._missing(step_id)
+                    raise AgentError(f"step {step_id.step} was not {moment} within {timeout_s:g} s{why}") from None
                 continue
             if isinstance(answer, m.Refused):
                 raise refusal(answer)
             return
 
+    def _ask_to_close(self, keep_ram: bool) -> m.Answer:
+        """Wait as long as the agent works on the newest step, however long that takes; an agent that died is started again.
+
+        Raises:
+            AgentError: it does not answer a greeting in time (it is frozen), or dies again and again.
+        """
+        deaths = 0
+        while True:
+            client = self._place.connect()
+            began = time.monotonic()
+            try:
+                answer = client.ask(self._hello([]), max(self._timeout_s, HELLO_S))
+                if isinstance(answer, m.Refused):
+                    return answer
+                return client.ask(m.Close(self._step, keep_ram), CLOSE_LOOK_S)
+            except AgentError as error:
+                if error.evidence.get("request") == "hello":
+                    raise
+                deaths += time.monotonic() - began < CLOSE_LOOK_S
+                if deaths > MOST_DEATHS:
+                    raise
+            finally:
+                client.close()
+
+    def _missing(self, step_id: StepId) -> str:
+        """Which ranks have not evacuated a step yet, for the message of a wait that was in vain."""
+        sealed = {f.rank for f in self._arena.scan() if f.sealed is not None and f.sealed.step_id == step_id}
+        missing = sorted(set(range(self._ranks.world_size)) - sealed) if sealed else []
+        return f": rank {', '.join(map(str, missing))} did not evacuate it (call it on all ranks alike)" if missing else ""
+
     def _say_closed(self, keep_ram: bool) -> None:
-        client = self._place.connect()
-        try:
-            answer = client.ask(self._hello([]), self._timeout_s)
-            if isinstance(answer, m.Done):
-                answer = client.ask(m.Close(self._step, keep_ram), 3600.0)
-        finally:
-            client.close()
+        answer = self._ask_to_close(keep_ram)
         if isinstance(answer, m.Refused):
             error = refusal(answer)
             raise error if isinstance(error, Fenced) else SavingError(f"the run was closed, but {answer.reason}")
@@ -427,6 +462,8 @@ def _parse_ram(ram: str | os.PathLike[str]) -> tuple[int | None, Path]:
     Raises:
         ConfigError: neither "auto", a size, nor an existing directory.
     """
+    if not isinstance(ram, str | os.PathLike):
+        raise ConfigError(f'ram={ram!r}: use "auto", a budget per node ("200GiB") or a directory on a tmpfs')
     text = os.fspath(ram)
     if text == "auto":
         return None, DEFAULT_TMPFS
@@ -435,6 +472,19 @@ def _parse_ram(ram: str | os.PathLike[str]) -> tuple[int | None, Path]:
             raise ConfigError(f"ram={text!r} is not a directory; mount a tmpfs there, or name one that exists")
         return None, Path(text).absolute()
     return parse_bytes(text), DEFAULT_TMPFS
+
+
+def _check_limits(keep: object, timeout_s: object, tolerate: object) -> None:
+    """
+    Raises:
+        ConfigError: one of them is of the wrong kind or out of range; it is named.
+    """
+    if keep is not None and not isinstance(keep, Keep):
+        raise ConfigError(f"keep={keep!r}: use hinan.Keep(last=3), Keep(last=None) for all, or Keep(last=3, every=1000)")
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not 0 < timeout_s < float("inf"):
+        raise ConfigError(f"timeout_s={timeout_s!r}: use a number of seconds above 0")
+    if isinstance(tolerate, bool) or not isinstance(tolerate, int) or tolerate < 0:
+        raise ConfigError(f"tolerate={tolerate!r}: use a whole number of failed commits, 0 or more")
 
 
 def _check_platform() -> None:
