@@ -109,10 +109,14 @@ def test_a_commit_2_a_broken_newest_step_is_skipped_with_its_reason(
     first, _ = job.start()
     first.ok()
     assert last_resume(job) == (6, "target")
-    said = [line for line in first.output.splitlines() if "decide step 12" in line]
-    assert said, first.output
-    expected = "unfinished" if form == "only a temporary name" else "rank-0000"
-    assert expected in said[0], said
+    if form == "only a temporary name":  # it was never promised: the agent may have removed it before the trainer looked
+        said = [
+            line for line in (first.output + job.agents[-1].output).splitlines() if "step=12" in line or "step 12" in line
+        ]
+        assert any("unfinished" in line or "its drain was interrupted" in line for line in said)
+    else:
+        said = [line for line in first.output.splitlines() if "decide step 12" in line]
+        assert len(said) == 1 and "rank-0000" in said[0], first.output
     assert_same_run(job, reference(2))
 
 
@@ -183,9 +187,7 @@ def rounds(count: int) -> list[tuple[str, int | None, float, bool]]:
     return [(*effect, i % 3 == 2) for i, effect in enumerate(effects[:count])]
 
 
-def killed_in_the_drain(
-    job: Job, place: tuple[str, int | None, float, bool], reference: Job
-) -> None:
+def killed_in_the_drain(job: Job, place: tuple[str, int | None, float, bool], reference: Job) -> None:
     do, rank, share, ram_stays = place
     agent = job.start_agent(piece_bytes=4096, die={"step": 12, "do": do, "rank": rank, "share": share})
     for child in job.start(wait_committed=[6], die_at=12):

@@ -7,6 +7,7 @@ thread of a pool is lost in the fork.
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import json
 import os
@@ -15,7 +16,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -82,7 +85,7 @@ class Zygote:
 
     def close(self) -> None:
         self._socket.close()
-        self._process.wait(10)
+        self._process.wait(30)
 
     def _receive(self, timeout_s: float, wanted: Any) -> dict[str, Any]:
         deadline = time.monotonic() + timeout_s
@@ -114,7 +117,20 @@ def _child(request: dict[str, Any]) -> None:
     os.close(log)
     os.environ.update(request["env"])
     module, function = request["program"].split(":")
-    getattr(importlib.import_module(f"tests.programs.{module}"), function)(**request["arguments"])
+    status: object = 0
+    try:
+        getattr(importlib.import_module(f"tests.programs.{module}"), function)(**request["arguments"])
+    except SystemExit as error:
+        status = error.code or 0
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    # What an interpreter does at its end, in its order, but for taking torch's modules apart, which takes a second.
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status if isinstance(status, int) else 1)
 
 
 def _serve(connection: socket.socket) -> dict[str, Any] | None:
@@ -131,7 +147,10 @@ def _serve(connection: socket.socket) -> dict[str, Any] | None:
                 text = json.dumps({"exit": key.data, "status": os.waitstatus_to_exitcode(status)})
                 connection.sendall(text.encode() + b"\n")
                 continue
-            got = connection.recv(1 << 16)
+            try:
+                got = connection.recv(1 << 16)
+            except ConnectionResetError:  # the parent has gone with messages of ours unread
+                return None
             if not got:
                 return None
             buffer += got

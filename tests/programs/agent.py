@@ -25,6 +25,7 @@ def main(
     first_wait_s: float = 0.0,
     unreachable_after_s: float = 0.0,
     heartbeat_s: float = 0.0,
+    grace_s: float = 0.0,
     die: dict[str, Any] | None = None,
     hold: dict[str, Any] | None = None,
     fail: dict[str, Any] | None = None,
@@ -34,7 +35,7 @@ def main(
 
     Args:
         piece_bytes: write images in pieces of this size, so that small ones have a middle.
-        first_wait_s, unreachable_after_s, heartbeat_s: the agent's own waits, shortened.
+        first_wait_s, unreachable_after_s, heartbeat_s, grace_s: the agent's own waits, shortened.
         die: {step, do, rank, share}: SIGKILL itself at this place of the drain of this step, once its trainers are dead.
         hold: {do, file}: at this effect wait as long as the file exists; `<file>.reached` tells that it does.
         fail: {do, errno, file}: raise this error at this effect as often as the file has bytes, one fewer each time;
@@ -49,6 +50,8 @@ def main(
         loop.UNREACHABLE_AFTER_S = unreachable_after_s
     if heartbeat_s:
         loop.HEARTBEAT_S = heartbeat_s
+    if grace_s:
+        loop.GRACE_S = grace_s
     if hang_file:
         whole = loop.take_snapshot
 

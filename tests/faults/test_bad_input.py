@@ -1,0 +1,358 @@
+"""Bad input: each has an error that names the thing and says what to do, and leaves earlier evacuations as they were."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import hinan
+from hinan.core.errors import ConfigError
+from hinan.core.ids import StepId
+from tests.harness.disks import Disks, fill
+from tests.harness.job import Job, until
+from tests.programs.loop import resumes
+
+MakeJob = Callable[..., Job]
+
+
+def outcome(job: Job, rank: int = 0) -> dict[str, Any]:
+    """What a small program told."""
+    return dict(json.loads((job.out / f"result-{rank}.json").read_text()))
+
+
+def start_once(job: Job, **arguments: Any) -> dict[str, Any]:
+    """One attempt of `small:start_once`; what rank 0 told."""
+    for child in job.start(program="small:start_once", **arguments):
+        child.ok()
+    return outcome(job)
+
+
+def refused(job: Job, kind: str, *texts: str, **arguments: Any) -> None:
+    """An attempt is refused with an error of this kind that says all of these."""
+    error = start_once(job, **arguments)["error"]
+    assert error is not None
+    assert error["type"] == kind, error
+    for text in texts:
+        assert text in error["text"], error["text"]
+
+
+def saved(job: Job) -> Job:
+    """A job that has run once to a good end: step 1 is committed, and its state is 1 above the start."""
+    job.start_agent()
+    assert start_once(job)["error"] is None
+    until(lambda: job.agent is None, what="the agent's end after close")
+    return job
+
+
+def still_resumes(job: Job) -> None:
+    """Earlier evacuations are intact: the next attempt goes on from the step that `saved` left."""
+    job.start_agent()
+    found = start_once(job)
+    assert (found["error"], found["step"], found["w"]) == (None, 1, [1.0, 2.0, 3.0, 4.0])
+
+
+def test_the_parent_of_the_target_does_not_exist(make_job: MakeJob) -> None:
+    """The target's parent is missing: it is named, and nothing is created."""
+    job = make_job()
+    job.target_path = job.root / "absent" / "target"
+    refused(job, "TargetError", str(job.root / "absent"), "create it")
+    assert not (job.root / "absent").exists()
+
+
+def test_a_file_in_the_place_of_the_target(make_job: MakeJob) -> None:
+    """The target is a file: it is named and left alone."""
+    job = make_job()
+    job.target_path.write_text("mine")
+    refused(job, "TargetError", str(job.target_path), "must be a directory")
+    assert job.target_path.read_text() == "mine"
+
+
+def test_a_target_that_holds_other_things(make_job: MakeJob) -> None:
+    """The target is somebody's directory: what is in it is named, and nothing is added."""
+    job = make_job()
+    job.target_path.mkdir()
+    (job.target_path / "thesis.tex").write_text("mine")
+    refused(job, "TargetError", "thesis.tex", "empty or new directory")
+    assert [p.name for p in job.target_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_read_only_target(disks: Disks, make_job: MakeJob) -> None:
+    """The target cannot be written: the error names it and the cause; with write permission the run goes on."""
+    job = saved(make_job())
+    seen = disks.read_only("seen", job.root)
+    refused(job, "TargetError", str(seen / "target"), "Read-only file system", targets=[str(seen / "target")])
+    still_resumes(job)
+
+
+def test_a_full_target(disks: Disks, make_job: MakeJob) -> None:
+    """The target's disk is full at the start of an attempt: the error names it and the cause; with room the run goes on."""
+    disks.tmpfs("disk", 8 << 20)
+    job = saved(make_job("disk/run"))
+    filler = fill(job.root.parent)
+    refused(job, "TargetError", str(job.target_path), "No space left on device")
+    filler.unlink()
+    still_resumes(job)
+
+
+def test_a_target_of_a_living_attempt(make_job: MakeJob, tmp_path: Path) -> None:
+    """The target belongs to an attempt whose process lives: its pid is named; it goes on undisturbed, and its evacuations
+    are intact. With take_over=True the new attempt wins, and the old one ends with Fenced."""
+    job = make_job()
+    stop = tmp_path / "stop"
+    job.start_agent()
+    (first,) = job.start(program="small:hung", stop_file=str(stop))
+    until((job.out / "steps.jsonl").exists, what="the first steps")
+    refused(job, "TargetError", f"pid {first.pid}", "take_over=True", "is still running")
+    taken = start_once(job, options={"take_over": True})
+    assert taken["error"] is None and taken["step"] > 0
+
+    def fenced() -> bool:
+        return any((line["error"] or {}).get("type") == "Fenced" for line in steps(job))
+
+    until(fenced, what="Fenced in the old attempt")
+    stop.touch()
+    first.wait()
+
+
+def steps(job: Job) -> list[dict[str, Any]]:
+    """Whole lines that `small:hung` wrote."""
+    return [
+        json.loads(line) for line in (job.out / "steps.jsonl").read_text().splitlines(keepends=True) if line.endswith("\n")
+    ]
+
+
+def test_ranks_with_different_targets(make_job: MakeJob) -> None:
+    """A-AGREE-5: two ranks are started with different targets: every rank is refused at start, with both values."""
+    job = make_job(ranks=2)
+    other = make_job("other")
+    saved(other)
+    targets = [str(job.target_path), str(other.target_path)]
+    refused(job, "ConfigError", *targets, "different targets", targets=targets)
+    assert outcome(job, 1)["error"]["type"] == "ConfigError"
+    refused(job, "ConfigError", "no run there", targets=[targets[0], str(job.root / "nothing")])
+    still_resumes(other)
+
+
+def test_several_ranks_without_a_process_group(make_job: MakeJob) -> None:
+    """A launcher started two ranks and the script made no process group: an error that says which call is missing."""
+    refused(make_job(ranks=2), "ConfigError", "2 ranks", "init_process_group", plain=True)
+
+
+def test_steps_without_restore(make_job: MakeJob) -> None:
+    """`step()` and `evacuate()` before `restore()` say so."""
+    job = make_job()
+    job.start_agent()
+    (child,) = job.start(program="small:no_restore")
+    child.ok()
+    for call in ("step", "evacuate"):
+        assert outcome(job)[call]["type"] == "ConfigError"
+        assert "restore()" in outcome(job)[call]["text"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        ({"every": 0}, "every=0"),
+        ({"every": -5}, "every=-5"),
+        ({"every": True}, "every=True"),
+        ({"every": 2.5}, "every=2.5"),
+        ({"every": "often"}, "'often'"),
+        ({"every": "30"}, "'30'"),
+        ({"every": "0s"}, "every='0s'"),
+        ({"commit_every": "never"}, "'never'"),
+        ({"keep": 3}, "keep=3"),
+        ({"ram": 5}, "ram=5"),
+        ({"ram": "much"}, "'much'"),
+        ({"ram": "/dev/null/absent"}, "'/dev/null/absent'"),
+        ({"ram": "/etc/hostname"}, "'/etc/hostname'"),
+        ({"timeout_s": 0}, "timeout_s=0"),
+        ({"timeout_s": "10"}, "timeout_s='10'"),
+        ({"timeout_s": float("nan")}, "timeout_s=nan"),
+        ({"tolerate": -1}, "tolerate=-1"),
+    ],
+    ids=lambda value: None if isinstance(value, dict) else value,
+)
+def test_arguments_that_cannot_work(arguments: dict[str, Any], names: str, tmp_path: Path) -> None:
+    """An argument of the wrong kind or out of range is named with its value before anything is made."""
+    with pytest.raises(ConfigError, match=re.escape(names)):
+        hinan.Evacuator(tmp_path / "target", {"n": [1]}, **arguments)
+    assert not (tmp_path / "target").exists()
+
+
+@pytest.mark.parametrize("state", [{}, [1], {1: 2}, None], ids=str)
+def test_a_state_that_is_no_dict(state: Any, tmp_path: Path) -> None:
+    """The state must be a dict with text keys; the error shows one."""
+    with pytest.raises(ConfigError, match="dict with text keys"):
+        hinan.Evacuator(tmp_path / "target", state)
+
+
+@pytest.mark.parametrize("value", [0, -1, True, 1.5])
+def test_a_keep_6_values_that_other_tools_read_as_all_are_refused(value: Any) -> None:
+    """A-KEEP-6: 0 and -1 are refused rather than read as "all" (and then as "delete all")."""
+    for name in ("last", "every"):
+        with pytest.raises(ConfigError, match=f"Keep.{name}="):
+            hinan.Keep(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("loader", ["bad.inner.[1]", "plain DataLoader", "StatefulDataLoader"]),
+        ("dtensor", ["bad.inner.[1]", "DTensor", "not supported yet"]),
+        ("sparse", ["bad.inner.[1]", "sparse", "Keep its parts"]),
+        ("meta", ["bad.inner.[1]", "meta device", "materialise"]),
+        ("lambda", ["bad.inner.[1]", "builtins.function", "register_codec"]),
+        ("object", ["bad.inner.[1]", "_thread.lock", "register_codec"]),
+    ],
+)
+def test_a_value_that_cannot_be_kept(kind: str, says: list[str], make_job: MakeJob) -> None:
+    """A value that cannot be stored is refused at the first step, with its path in the state, its kind and the way out."""
+    job = make_job()
+    job.start_agent()
+    (child,) = job.start(program="small:hold_state", kind=kind, steps=1)
+    child.ok()
+    (error,) = outcome(job)["errors"]
+    assert error["type"] == "CaptureError", error
+    for text in says:
+        assert text in error["text"], error["text"]
+
+
+def test_a_structure_that_changes_between_evacuations(make_job: MakeJob) -> None:
+    """Tensors come to the state while training: each evacuation keeps what there is then, and a restart into the old
+    structure brings all of it back."""
+    job = make_job()
+    job.start_agent()
+    (child,) = job.start(program="small:hold_state", kind="grows", steps=5)
+    child.ok()
+    assert "errors" not in outcome(job)
+    until(lambda: job.agent is None, what="the agent's end")
+    job.start_agent()
+    (child,) = job.start(program="small:hold_state", kind="grows", steps=5)
+    child.ok()
+    assert (outcome(job)["w"], outcome(job)["more"]) == ([5.0] * 4, ["t0", "t1", "t2", "t3", "t4"])
+
+
+def from_the_future(path: Path) -> None:
+    """Make a record one that a newer version has written."""
+    envelope = msgspec.json.decode(path.read_bytes())
+    path.unlink()
+    path.write_bytes(msgspec.json.encode(envelope | {"version": 2}) + b"\n")
+
+
+@pytest.fixture(scope="module")
+def two_steps(zygote: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Target and output of a killed run with steps 6 and 12 committed and no RAM copy left."""
+    job = Job(zygote, tmp_path_factory.mktemp("two") / "run")
+    job.start_agent()
+    (child,) = job.start(wait_committed=[6, 12], die_at=12)
+    child.wait()
+    job.end_agent()
+    job.arena.wipe()
+    return job.root
+
+
+def from_copy(job: Job, root: Path) -> Job:
+    """Let a job go on from a copy of another one."""
+    import shutil
+
+    shutil.rmtree(job.root)
+    shutil.copytree(root, job.root)
+    job.start_agent()
+    return job
+
+
+@pytest.mark.parametrize("name", ["rank-00000.json", "COMMIT"])
+def test_a_format_1_a_step_from_the_future_is_refused_with_both_versions(
+    name: str, make_job: MakeJob, two_steps: Path
+) -> None:
+    """A-FORMAT-1: the newest step was written by a newer hinan: the log names file and both versions, the older step
+    serves, and nobody deletes the newer one."""
+    job = from_copy(make_job(), two_steps)
+    future = job.target.directory(StepId(1, 12)) / name
+    from_the_future(future)
+    (child,) = job.start()
+    child.ok()
+    assert resumes(job.out)[-1][1:] == (6, "target")
+    assert f"{future} has format version 2, this hinan reads up to 1: install a newer hinan" in child.output
+    assert future.exists() and (future.parent / "rank-00000.safetensors").exists()
+
+
+def test_a_format_1_only_steps_from_the_future(make_job: MakeJob, two_steps: Path) -> None:
+    """A-FORMAT-1: where all there is comes from the future, the start is refused; it does not begin at 0."""
+    job = from_copy(make_job(), two_steps)
+    for step in (6, 12):
+        from_the_future(job.target.directory(StepId(1, step)) / "COMMIT")
+    (child,) = job.start()
+    assert child.wait() == 1
+    assert "NothingToResume" in child.output and "format version 2" in child.output
+
+
+def test_a_run_record_from_the_future(make_job: MakeJob) -> None:
+    """The run itself was made by a newer hinan: both versions are named, and nothing is changed."""
+    job = saved(make_job())
+    whole = (job.target_path / "run.json").read_bytes()
+    from_the_future(job.target_path / "run.json")
+    refused(job, "FormatFromFuture", "run.json", "format version 2", "up to 1")
+    (job.target_path / "run.json").write_bytes(whole)
+    still_resumes(job)
+
+
+def test_a_torn_run_record(make_job: MakeJob) -> None:
+    """run.json is torn: it is named; the run is not taken for a new one."""
+    job = saved(make_job())
+    whole = (job.target_path / "run.json").read_bytes()
+    (job.target_path / "run.json").write_bytes(whole[:40])
+    refused(job, "FormatError", "run.json", "not a whole hinan record")
+    (job.target_path / "run.json").write_bytes(whole)
+    still_resumes(job)
+
+
+def test_torn_and_foreign_files_below_the_target(make_job: MakeJob, two_steps: Path) -> None:
+    """Files and directories of others, and torn facts, stand where hinan's names are: the run goes on, commits, deletes its
+    own and leaves theirs alone; the torn facts are named in the log."""
+    job = from_copy(make_job(), two_steps)
+    job.end_agent()
+    target = job.target_path
+    foreign = [
+        target / "notes.txt", target / "steps" / "0000000099-000001", target / "steps" / "best" / "model.pt",
+        target / "attempts" / "old.claim", target / "steps" / "0000000003-000001" / "mine.txt",
+        target / "steps" / "0000000006-000001" / "mine.txt", target / "agents" / "x.json",
+    ]  # fmt: skip
+    for path in foreign:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("not hinan's")
+    (target / "failures" / "0000000012-000001-ram.json").write_bytes(b'{"hinan":"fail')
+    agent = job.start_agent(heartbeat_s=0.05)
+    (child,) = job.start(keep_last=1, steps=30)
+    child.ok()
+    assert resumes(job.out)[-1][1:] == (12, "target")
+    assert "failures/0000000012-000001-ram.json" in child.output
+    assert max(job.committed()) == 30
+    assert [p for p in foreign if p.read_text() != "not hinan's"] == []
+    assert not job.target.image_path(StepId(1, 6), 0).exists()
+    assert agent.output.count("bury step=3 ") == 0 and agent.output.count("bury step=6 ") == 1
+
+
+def test_the_target_is_deleted_while_training(make_job: MakeJob, tmp_path: Path) -> None:
+    """The target goes away under a living run: training goes on in RAM, is told so, and close() fails with the cause."""
+    job = make_job()
+    stop = tmp_path / "stop"
+    job.start_agent(heartbeat_s=0.05)
+    (child,) = job.start(program="small:hung", stop_file=str(stop), close=True)
+    until(lambda: (job.out / "steps.jsonl").exists() and len(steps(job)) > 3, what="some steps")
+    arena = job.arena
+    job.target_path.rename(job.root / "elsewhere")
+    until(lambda: "cannot be reached" in child.output, what="the report")
+    before = len(steps(job))
+    until(lambda: len(steps(job)) > before + 3, what="more steps")
+    stop.touch()
+    child.ok(30)
+    assert "cannot be reached" in outcome(job)["closed"]["text"]
+    (job.root / "elsewhere").rename(job.target_path)
+    assert {f.sealed.step for f in arena.scan() if f.sealed}

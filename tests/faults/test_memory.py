@@ -1,0 +1,175 @@
+"""Host RAM: no room is an error with the sum, never a signal; nothing leaks, nothing that is needed is taken away."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness.disks import MARGIN, Disks, fill
+from tests.harness.job import Job, assert_same_run, until
+from tests.programs.loop import resumes
+
+MakeJob = Callable[..., Job]
+Reference = Callable[[int], Job]
+
+
+def result(job: Job, rank: int = 0) -> dict[str, Any]:
+    """What a small program told."""
+    return dict(json.loads((job.out / f"result-{rank}.json").read_text()))
+
+
+def test_a_mem_1_a_tmpfs_that_is_too_small_is_refused_with_the_sum(disks: Disks, make_job: MakeJob) -> None:
+    """A-MEM-1: two slots do not fit on the tmpfs: BudgetError with the need, the room and the ways out; no SIGBUS."""
+    job = make_job(tmpfs=disks.tmpfs("ram", 16 << 20))
+    job.start_agent()
+    (child,) = job.start(program="small:start_once")
+    child.ok()
+    error = result(job)["error"]
+    assert error["type"] == "BudgetError", child.output
+    assert "1 ranks x 2 slots x 8.0 KiB = 16.0 KiB" in error["text"]
+    assert str(job.tmpfs) in error["text"] and "Ways out" in error["text"]
+
+
+def test_a_mem_1_a_tmpfs_that_fills_up_costs_evacuations_only(
+    disks: Disks, make_job: MakeJob, reference: Reference, tmp_path: Path
+) -> None:
+    """A-MEM-1: the tmpfs is filled to the last byte after two slots exist: evacuations that cannot be sealed are lost and
+    said so, training goes on without a signal; with room again they are held as before."""
+    ram = disks.tmpfs("ram", MARGIN + (4 << 20))
+    job = make_job(tmpfs=ram, every=1, commit_every=1000)
+    job.start_agent()
+    pause = tmp_path / "pause"
+    (child,) = job.start(pause_file=str(pause), pause_at=[4, 12], options={"timeout_s": 1.0})
+    until(Path(f"{pause}.4").exists, what="step 4")
+    filler = fill(ram)
+    Path(f"{pause}.4").unlink()
+    until(Path(f"{pause}.12").exists, what="step 12")
+    assert "report lost step=" in child.output and "held step=12" not in child.output
+    filler.unlink()
+    Path(f"{pause}.12").unlink()
+    child.ok()
+    assert "held step=20" in child.output
+    assert_same_run(job, reference(1))
+
+
+def test_a_mem_2_memory_is_flat(make_job: MakeJob) -> None:
+    """A-MEM-2 (light): over 50 evacuations and commits, memory, descriptors and files of trainer and agent do not grow."""
+    job = make_job()
+    job.start_agent()
+    (child,) = job.start(program="small:many_evacuations")
+    child.ok(110)
+    sizes = result(job)["sizes"]
+    early, late = sizes[10], sizes[-1]
+    for who, a, b in zip(("trainer", "agent"), early[:2], late[:2], strict=True):
+        assert b - a < 40 * 100, f"{who} grew from {a} to {b} KiB over 40 evacuations of 4 MiB"
+    for what, a, b in zip(("arena files", "agent descriptors", "descriptors"), early[2:], late[2:], strict=True):
+        assert abs(b - a) <= 2, f"{what}: {a}, then {b}"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda n: n.name)
+def test_a_mem_3_slots_outlive_whoever_maps_them(number: signal.Signals, make_job: MakeJob) -> None:
+    """A-MEM-3: a slot is mapped by its trainer and its agent; whichever of them ends, however, the image stays under its
+    name, and the next attempt resumes from it."""
+    job = make_job(every=1, commit_every=1000)
+    job.start_agent()
+    (child,) = job.start(steps=10**6)
+    until(lambda: job.step() >= 4, what="step 4")
+    child.kill(number)
+    child.wait()
+    held = max(f.sealed.step for f in job.arena.scan() if f.sealed)
+    assert held >= 4
+    job.kill_agent(number)
+    until(lambda: job.agent is None, what="the agent's end")
+    assert held in {f.sealed.step for f in job.arena.scan() if f.sealed}
+    job.start_agent()
+    job.run(steps=held + 3)
+    assert resumes(job.out)[-1][1:] == (held, "ram")
+
+
+def test_a_mem_3_the_ram_copy_stays_while_the_target_is_not_mounted(
+    disks: Disks, make_job: MakeJob, tmp_path: Path
+) -> None:
+    """A-MEM-3: an agent whose target's file system was unmounted does not take it for deleted: the only copy stays in RAM,
+    and serves when the file system is back."""
+    store = disks.tmpfs("store", 8 << 20)
+    mounted = disks.bind("mounted", store)
+    always = tmp_path / "always"
+    always.write_text("1")
+    job = make_job("mounted/run", every=1, commit_every=1000)
+    agent = job.start_agent(
+        idle_s=0.4, heartbeat_s=0.1, first_wait_s=0.001,
+        fail={"do": "WRITE_ASIDE", "errno": 5, "file": str(always), "always": True},
+    )  # fmt: skip
+    arena = job.arena
+    (child,) = job.start(die_at=5)
+    child.wait()
+    disks.unmount(mounted)
+    agent.log = store / "run" / agent.log.name
+    agent.wait(20)
+    assert {f.sealed.step for f in arena.scan() if f.sealed} >= {5}, agent.output
+    disks.bind("mounted", store)
+    job.run(steps=8)
+    assert resumes(job.out)[-1][1:] == (5, "ram")
+
+
+def test_a_mem_4_five_kills_of_everything_on_a_small_tmpfs(disks: Disks, make_job: MakeJob, reference: Reference) -> None:
+    """A-MEM-4: five times trainers and agent are SIGKILLed at once, on a tmpfs with room for two rings: each start works,
+    resumes from RAM, and the slots of dead processes are given back."""
+    ram = disks.tmpfs("ram", MARGIN + 6 * (32 << 10) + (1 << 20))
+    job = make_job(tmpfs=ram, every=2, commit_every=4)
+    for round_ in range(5):
+        job.start_agent()
+        (child,) = job.start(die_at=3 + 3 * round_)
+        child.wait()
+        job.end_agent()
+    job.start_agent()
+    job.run()
+    taken = {(attempt, step, source) for attempt, step, source in resumes(job.out)}
+    assert taken == {(1, 0, ""), (2, 2, "ram"), (3, 6, "ram"), (4, 8, "ram"), (5, 12, "ram"), (6, 14, "ram")}
+    assert_same_run(job, reference(1))
+    assert not list(ram.rglob("*.img")), "the arena is freed after close()"
+
+
+def test_a_mem_4_arenas_of_runs_that_are_gone_are_reclaimed(disks: Disks, make_job: MakeJob) -> None:
+    """A-MEM-4: the arena of a run whose processes were killed and whose target was deleted is removed by the next agent on
+    that tmpfs; that of a run whose newest step is nowhere else stays."""
+    ram = disks.tmpfs("ram", MARGIN + (2 << 20))
+    gone, needed = make_job("gone", tmpfs=ram), make_job("needed", tmpfs=ram)
+    arenas = []
+    for job in (gone, needed):
+        job.start_agent()
+        pause = job.root / "pause"
+        (child,) = job.start(commit_every=1000, pause_file=str(pause), pause_at=[7])
+        until(Path(f"{pause}.7").exists, what="step 7")
+        job.end_agent()  # first, so that it does not commit the newest step by itself
+        child.kill()
+        child.wait()
+        arenas.append(job.arena)
+    shutil.rmtree(gone.target_path)
+    next_ = make_job("next", tmpfs=ram)
+    next_.start_agent()
+    until(lambda: not arenas[0].exists, what="the abandoned arena's end")
+    assert list(arenas[1].root.glob("*.img"))
+    needed.start_agent()
+    needed.run()
+    assert resumes(needed.out)[-1][2] == "ram"
+
+
+@pytest.mark.parametrize("count", [600, pytest.param(20_000, marks=pytest.mark.slow)])
+def test_a_mem_5_many_tensors_need_few_descriptors(count: int, make_job: MakeJob) -> None:
+    """A-MEM-5: with at most 256 open files, thousands of tensors are evacuated and come back; descriptors stay constant."""
+    job = make_job(count=count)
+    job.start_agent()
+    for _ in range(2):
+        (child,) = job.start(program="small:many_tensors", steps=6)
+        child.ok(110)
+        found = result(job)
+        assert found["right"]
+        assert max(found["descriptors"] or [0]) - min(found["descriptors"] or [0]) <= 2
+    assert found["resumed"] == 6
