@@ -50,7 +50,7 @@ class Asked:
         return self.steps is None and self.seconds is None
 
 
-def parse_every(value: int | str, name: str) -> Asked:
+def parse_every(value: object, name: str) -> Asked:
     """A cadence as the user writes it: 50, "30s" or "auto".
 
     Raises:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -156,11 +156,18 @@ def parse_header(raw: bytes, image_bytes: int, name: str) -> Header:
     return Header(tuple(e for e in placed if e.name != PADDING_NAME), views, len(raw), image_bytes)
 
 
+class _Described(msgspec.Struct):
+    dtype: str
+    shape: tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
+    data_offsets: tuple[int, int]
+
+
 def _place(described: Mapping[str, Any], data_start: int) -> list[Entry]:
-    entries = [(int(item["data_offsets"][0]), int(item["data_offsets"][1]), name, item) for name, item in described.items()]
+    items = [(name, msgspec.convert(item, _Described)) for name, item in described.items()]
     placed = []
-    for start, end, name, item in sorted(entries, key=lambda e: (e[0], e[1])):
-        entry = Entry(name, item["dtype"], tuple(item["shape"]), data_start + start)
+    for name, item in sorted(items, key=lambda named: named[1].data_offsets):
+        start, end = item.data_offsets
+        entry = Entry(name, item.dtype, item.shape, data_start + start)
         if entry.size_bytes != end - start:
             raise ValueError(f"{name}: {end - start} bytes for shape {entry.shape} of {entry.dtype}")
         placed.append(entry)

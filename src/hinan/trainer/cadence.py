@@ -5,10 +5,14 @@ All of it through facts in the arena, at evacuations and at the steps that propo
 
 from __future__ import annotations
 
+import itertools
 import logging
+from collections import deque
 from contextlib import suppress
+from statistics import median
 
 from hinan.core.cadence import (
+    WARM_UP_STEPS,
     Asked,
     Cadence,
     Measured,
@@ -22,8 +26,44 @@ from hinan.core.interval import auto_commit_s, auto_interval_s
 from hinan.formats.records import AckRecord, CadenceRecord, VerdictRecord
 from hinan.tiers.arena import Arena
 from hinan.tiers.publish import AlreadyPublished
+from hinan.trainer.ranks import Ranks
 
 log = logging.getLogger("hinan")
+
+SEEN = 64
+
+
+class Pace:
+    """What this rank has seen of its steps and evacuations: medians over the last `SEEN` of each."""
+
+    def __init__(self) -> None:
+        self._boundaries: deque[float] = deque(maxlen=SEEN)
+        self._stalls: deque[float] = deque(maxlen=SEEN)
+
+    def boundary(self, now_s: float) -> None:
+        """A step ended at this monotonic time."""
+        self._boundaries.append(now_s)
+
+    def stall(self, stall_s: float) -> None:
+        """An evacuation cost this much training time."""
+        self._stalls.append(stall_s)
+
+    def measured(self, drain_s: float | None) -> Measured:
+        """The medians; no step time before the warm-up is over."""
+        steps = [b - a for a, b in itertools.pairwise(self._boundaries)]
+        return Measured(
+            step_s=median(steps) if len(steps) >= WARM_UP_STEPS - 1 else None,
+            stall_s=median(self._stalls) if self._stalls else None,
+            drain_s=drain_s,
+        )
+
+
+def first_cadence(every: Asked, commit_every: Asked, ranks: Ranks) -> Cadence:
+    """The cadence to start with, before anything was measured: rank 0's, on every rank. Collective."""
+    automatic = {"auto_interval_s": auto_interval_s(None), "auto_commit_s": auto_commit_s(None)}
+    told = ranks.from_first(list(wanted_cadence(every, commit_every, Measured(), **automatic)), "telling the cadence")
+    assert isinstance(told, list)
+    return Cadence(0, int(told[0]), int(told[1]))
 
 
 class CadenceKeeper:

@@ -3,54 +3,39 @@
 from __future__ import annotations
 
 import atexit
-import itertools
 import logging
 import os
 import time
-from collections import deque
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import msgspec
-import torch
-
-from hinan.core.cadence import WARM_UP_STEPS, Cadence, Measured, parse_every, wanted_cadence
-from hinan.core.errors import AgentError, ArenaFull, ConfigError, Fenced, HinanError, SavingError
-from hinan.core.ids import StepId, step_directory
-from hinan.core.interval import auto_commit_s, auto_interval_s
+from hinan.core.cadence import Cadence
+from hinan.core.errors import ArenaFull, ConfigError, Fenced, HinanError, SavingError
+from hinan.core.ids import StepId
 from hinan.core.retention import Keep
-from hinan.core.units import format_bytes, format_seconds, parse_bytes
+from hinan.core.units import format_bytes, format_seconds
 from hinan.formats import messages as m
-from hinan.formats.records import ClosedRecord, LostRecord, SealedRecord
+from hinan.formats.records import ClosedRecord
 from hinan.host.node import node_name
-from hinan.host.process import this_process
-from hinan.tiers.arena import LOST, SEALED, Arena, arena_path
-from hinan.tiers.mapping import map_file
+from hinan.tiers.arena import Arena, arena_path
 from hinan.tiers.publish import AlreadyPublished
 from hinan.tiers.target import now_text
-from hinan.trainer.cadence import CadenceKeeper
-from hinan.trainer.capture import Capture
-from hinan.trainer.copying import SlotMap, enqueue
-from hinan.trainer.device import DevicePort, port_for
+from hinan.trainer.arguments import checked
+from hinan.trainer.cadence import CadenceKeeper, Pace, first_cadence
+from hinan.trainer.evacuation import Evacuation
 from hinan.trainer.handle import Handle
-from hinan.trainer.layout import Plan, Planner
-from hinan.trainer.liaison import AGENT_START_S, Liaison, Place, refusal
+from hinan.trainer.identity import Identity
+from hinan.trainer.liaison import Liaison, Place, refusal
 from hinan.trainer.ranks import Ranks
 from hinan.trainer.restore import Restore, Resumed
+from hinan.trainer.slotmaps import SlotMaps
 from hinan.trainer.start import agree_on_run, mint_attempt, warn_of_shared_store
+from hinan.trainer.waiting import ask_to_close, wait_for
 
 log = logging.getLogger("hinan")
-
-DEFAULT_TMPFS = Path("/dev/shm")  # noqa: S108 - the arena below it is for this user alone (0700)
-STEP_TIMES = 64
-CLOSE_LOOK_S = 30.0
-"""While close() waits for a commit it looks this often whether the agent still answers."""
-
-HELLO_S = 5.0
-MOST_DEATHS = 3
 
 
 class Evacuator:
@@ -91,31 +76,39 @@ class Evacuator:
         tolerate: int = 3,
         take_over: bool = False,
     ) -> None:
-        _check_platform()
-        if not isinstance(state, MutableMapping) or not all(isinstance(k, str) for k in state) or not state:
-            raise ConfigError("state must be a dict with text keys, such as {'model': model, 'optim': optimizer}")
-        _check_limits(keep, timeout_s, tolerate)
-        asked = parse_every(every, "every"), parse_every(commit_every, "commit_every")
-        self._state, self._keep, self._fresh = state, keep or Keep(), fresh
-        self._timeout_s, self._tolerate = timeout_s, tolerate
-        self._ram_bytes, tmpfs = _parse_ram(ram)
+        asked = checked(
+            state=state, every=every, commit_every=commit_every, ram=ram, keep=keep, timeout_s=timeout_s, tolerate=tolerate
+        )
+        self._state, self._fresh = state, fresh
+        self._timeout_s, self._tolerate = asked.timeout_s, asked.tolerate
         warn_of_shared_store()
         self._ranks = Ranks()
-        self._target, self._run_id = agree_on_run(Path(target).absolute(), self._ranks)
-        self._attempt = mint_attempt(self._target, self._run_id, self._ranks, take_over=take_over)
+        self._target, run_id = agree_on_run(Path(target).absolute(), self._ranks)
+        attempt = mint_attempt(self._target, run_id, self._ranks, take_over=take_over)
         node = node_name()
-        self._place = Place(self._target.root, arena_path(tmpfs, self._run_id, node), node, self._attempt)
+        self._place = Place(self._target.root, arena_path(asked.tmpfs, run_id, node), node, attempt)
+        self._identity = Identity(
+            run_id=run_id,
+            attempt=attempt,
+            rank=self._ranks.rank,
+            world_size=self._ranks.world_size,
+            local_ranks=self._ranks.local_ranks,
+            place=self._place,
+            keep=asked.keep,
+            ram_bytes=asked.ram_bytes,
+        )
         self._arena = Arena(self._place.arena)
         self._arena.create()
-        self._liaison = Liaison(self._place, self._hello, timeout_s)
-        self._cadence = self._first_cadence(asked)
-        self._capture, self._planner = Capture(state), Planner()
-        self._slots: dict[str, SlotMap] = {}
-        self._ports: dict[torch.device, DevicePort] = {}
+        self._maps = SlotMaps(self._arena)
+        self._liaison = Liaison(self._place, self._identity.hello, self._maps.prepare, asked.timeout_s)
+        self._evacuation = Evacuation(self._identity, self._arena, self._maps, self._liaison, state)
+        self._pace = Pace()
+        first = first_cadence(asked.every, asked.commit_every, self._ranks)
+        self._cadence = CadenceKeeper(
+            self._arena, self._identity.rank, self._identity.world_size, attempt, (asked.every, asked.commit_every), first
+        )
         self._step = 0
         self._last: Handle | None = None
-        self._stalls: deque[float] = deque(maxlen=STEP_TIMES)
-        self._boundaries: deque[float] = deque(maxlen=STEP_TIMES)
         self._prepared = False
         self._closed = False
         self._pid = os.getpid()
@@ -138,7 +131,7 @@ class Evacuator:
         if self.resumed is not None or self._closed:
             raise ConfigError("evac.restore() works once, before the first evac.step(): make a new Evacuator to go back")
         began = time.monotonic()
-        restore = Restore(self._place, self._target, self._ranks, self._attempt)
+        restore = Restore(self._place, self._target, self._ranks, self._identity.attempt)
         self.resumed = restore.run(self._state, fresh=self._fresh)
         self._step = self.resumed.step
         log.info(
@@ -163,7 +156,7 @@ class Evacuator:
             raise ConfigError("call evac.restore() once before the first evac.step(); it returns 0 on an empty target")
         self._refuse_closed()
         self._step += 1
-        self._boundaries.append(time.monotonic())
+        self._pace.boundary(time.monotonic())
         if self._cadence.next_look and self._step >= self._cadence.next_look:
             self._quietly(lambda: self._cadence.at_step(self._step))
         if self._liaison.attention:
@@ -171,7 +164,9 @@ class Evacuator:
         if self._cadence.now.due(self._step):
             self._evacuate(self._cadence.now.commit_at(self._step))
         elif not self._prepared:
-            self._prepare()
+            # After the first step the structure is known: a slot is reserved before the first evacuation is due.
+            self._evacuation.prepare()
+        self._prepared = True
         return self._step
 
     def evacuate(self, wait: str = "held", timeout_s: float | None = None) -> Handle:
@@ -211,7 +206,7 @@ class Evacuator:
             self._say_closed(keep_ram)
         finally:
             self._liaison.close()
-            self._slots.clear()
+            self._maps.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -230,7 +225,7 @@ class Evacuator:
     @property
     def attempt(self) -> int:
         """Number of this incarnation of the run, minted by hinan."""
-        return self._attempt
+        return self._identity.attempt
 
     @property
     def cadence(self) -> Cadence:
@@ -247,118 +242,14 @@ class Evacuator:
             raise ConfigError("this Evacuator is closed: nothing is saved any more. Close it after the last step.")
 
     def _evacuate(self, commit_at: int) -> Handle:
-        began = time.monotonic()
-        handle = Handle(StepId(self._attempt, self._step), self._watch)
-        self._last = handle
-        try:
-            captured = self._capture.take()
-            plan = self._planner.plan(captured.tensors)
-            slot = self._slot(plan)
-        except Fenced:
-            raise
-        except ArenaFull as error:  # reported, and asked for again at the next evacuation: training goes on
-            self._lose(handle, str(error))
-            return handle
-        except HinanError as error:
-            self._lose(handle, str(error))
-            raise
-        except OSError as error:  # the arena was taken away under us: this step is lost, training is not
-            self._lose(handle, f"its slot could not be mapped: {error}")
-            return handle
-        if slot is None:
-            self._lose(handle, "no slot was free in time (the agent is slow or every slot is needed)")
-            return handle
-        try:
-            enqueue(plan, slot, self._port).join()
-            handle.image_bytes = plan.image_bytes
-            handle.stall_s = time.monotonic() - began
-            self._seal(handle, plan, slot, msgspec.json.encode(captured.small), commit_at)
-        finally:
-            self._liaison.give_back(slot.name)
-        self._liaison.want(plan.image_bytes)
-        self._stalls.append(time.monotonic() - began)
-        self._quietly(lambda: self._cadence.at_evacuation(self._step, self._measured()))
+        self._last = handle = Handle(StepId(self._identity.attempt, self._step), self._wait_for)
+        self._evacuation.run(handle, commit_at)
+        if handle.held:
+            self._pace.stall(handle.stall_s)
+            self._quietly(lambda: self._cadence.at_evacuation(self._step, self._pace.measured(self._liaison.drain_s)))
         return handle
 
-    def _slot(self, plan: Plan) -> SlotMap | None:
-        name = self._liaison.take(plan.image_bytes)
-        if name is None:
-            return None
-        known = self._slots.get(name)
-        if known is None or not self._stands(known):
-            # Unmap slots that the agent has removed, so that their pages are freed.
-            self._slots = {n: slot for n, slot in self._slots.items() if self._stands(slot)}
-            path = self._arena.path(name)
-            inode = path.stat().st_ino
-            self._slots[name] = SlotMap(name, map_file(path, writable=True), inode)
-        return self._slots[name]
-
-    def _stands(self, slot: SlotMap) -> bool:
-        """Whether the file that is mapped is still the one of that name: a removed slot's name is given out again."""
-        with suppress(FileNotFoundError):
-            return self._arena.path(slot.name).stat().st_ino == slot.inode
-        return False
-
-    def _seal(self, handle: Handle, plan: Plan, slot: SlotMap, small: bytes, commit_at: int) -> None:
-        record = SealedRecord(
-            attempt=handle.attempt,
-            step=handle.step,
-            rank=self._ranks.rank,
-            world_size=self._ranks.world_size,
-            node=self._place.node,
-            image_bytes=plan.image_bytes,
-            header_sum=plan.header_sum,
-            small=msgspec.Raw(small),
-            commit_at=commit_at,
-            held_at=now_text(),
-            stall_s=handle.stall_s,
-        )
-        try:
-            self._arena.publish(slot.name + SEALED, record)
-        except (OSError, AlreadyPublished) as error:
-            self._lose(handle, f"the seal could not be published: {error}")
-            return
-        handle.mark_held()
-        log.info(
-            "held step=%d attempt=%d rank=%d bytes=%d stall_s=%.4f slot=%s",
-            handle.step, handle.attempt, self._ranks.rank, plan.image_bytes, handle.stall_s, slot.name,
-        )  # fmt: skip
-
-    def _lose(self, handle: Handle, reason: str) -> None:
-        """Give a step up for all ranks (rule C2): nobody else needs to keep it."""
-        handle.lost = reason
-        record = LostRecord(handle.attempt, handle.step, self._ranks.rank, reason)
-        with suppress(OSError, AlreadyPublished):
-            self._arena.publish(step_directory(StepId(handle.attempt, handle.step)) + LOST, record)
-        log.error("report lost step=%d rank=%d why=%s", handle.step, self._ranks.rank, reason)
-
-    def _prepare(self) -> None:
-        """After the first step the structure is known: have a slot reserved before the first evacuation is due."""
-        self._prepared = True
-        self._liaison.want(self._planner.plan(self._capture.take().tensors).image_bytes)
-
-    def _port(self, device: torch.device) -> DevicePort:
-        if device not in self._ports:
-            self._ports[device] = port_for(device)
-        return self._ports[device]
-
     # -- the agent -----------------------------------------------------------------------------------------------
-
-    def _hello(self, holding: list[str]) -> m.Hello:
-        me = this_process()
-        return m.Hello(
-            run_id=self._run_id,
-            attempt=self._attempt,
-            rank=self._ranks.rank,
-            local_ranks=self._ranks.local_ranks,
-            world_size=self._ranks.world_size,
-            pid=me.pid,
-            start_ticks=me.start_ticks,
-            holding=holding,
-            keep_last=self._keep.last,
-            keep_every=self._keep.every,
-            ram_bytes=self._ram_bytes,
-        )
 
     def _attend(self) -> None:
         """Failures in the background reach the user here: reported, counted, and raised when there are too many."""
@@ -377,64 +268,17 @@ class Evacuator:
                 failed_in_a_row=self._liaison.failed_in_a_row,
             )
 
-    def _watch(self, step_id: StepId, moment: str, timeout_s: float) -> None:
-        """Wait for a moment on a connection of its own; a restarted agent is asked again."""
-        deadline = time.monotonic() + timeout_s
-        while True:
-            left = max(0.01, min(deadline - time.monotonic(), 3600.0))
-            try:
-                client = self._place.connect(min(left, AGENT_START_S))
-                try:
-                    answer = client.ask(m.Watch(step_id.attempt, step_id.step, moment), left)
-                finally:
-                    client.close()
-            except AgentError:
-                if time.monotonic() >= deadline:
-                    why = self._missing(step_id)
-                    raise AgentError(f"step {step_id.step} was not {moment} within {timeout_s:g} s{why}") from None
-                continue
-            if isinstance(answer, m.Refused):
-                raise refusal(answer)
-            return
-
-    def _ask_to_close(self, keep_ram: bool) -> m.Answer:
-        """Wait as long as the agent works on the newest step, however long that takes; an agent that died is started again.
-
-        Raises:
-            AgentError: it does not answer a greeting in time (it is frozen), or dies again and again.
-        """
-        deaths = 0
-        while True:
-            client = self._place.connect()
-            began = time.monotonic()
-            try:
-                answer = client.ask(self._hello([]), max(self._timeout_s, HELLO_S))
-                if isinstance(answer, m.Refused):
-                    return answer
-                return client.ask(m.Close(self._step, keep_ram), CLOSE_LOOK_S)
-            except AgentError as error:
-                if error.evidence.get("request") == "hello":
-                    raise
-                deaths += time.monotonic() - began < CLOSE_LOOK_S
-                if deaths > MOST_DEATHS:
-                    raise
-            finally:
-                client.close()
-
-    def _missing(self, step_id: StepId) -> str:
-        """Which ranks have not evacuated a step yet, for the message of a wait that was in vain."""
-        sealed = {f.rank for f in self._arena.scan() if f.sealed is not None and f.sealed.step_id == step_id}
-        missing = sorted(set(range(self._ranks.world_size)) - sealed) if sealed else []
-        return f": rank {', '.join(map(str, missing))} did not evacuate it (call it on all ranks alike)" if missing else ""
+    def _wait_for(self, step_id: StepId, moment: str, timeout_s: float) -> None:
+        wait_for(self._identity, self._arena, step_id, moment, timeout_s)
 
     def _say_closed(self, keep_ram: bool) -> None:
-        answer = self._ask_to_close(keep_ram)
+        answer = ask_to_close(self._identity, self._step, keep_ram=keep_ram, timeout_s=self._timeout_s)
         if isinstance(answer, m.Refused):
             error = refusal(answer)
             raise error if isinstance(error, Fenced) else SavingError(f"the run was closed, but {answer.reason}")
-        if self._ranks.rank == 0:
+        if self._identity.rank == 0:
             with suppress(AlreadyPublished):
-                self._target.publish_attempt(ClosedRecord(self._attempt, self._step, now_text()))
+                self._target.publish_attempt(ClosedRecord(self._identity.attempt, self._step, now_text()))
 
     def _at_exit(self) -> None:
         """The interpreter ends without close(): wait a moment for the newest step, and say what becomes of it."""
@@ -445,30 +289,7 @@ class Evacuator:
         except HinanError as error:
             log.warning("ended without close(): %s; the agent drains it from RAM in the background", error)
 
-    # -- small things --------------------------------------------------------------------------------------------
-
-    def _first_cadence(self, asked: tuple[Any, Any]) -> CadenceKeeper:
-        every, commit = asked
-        steps = wanted_cadence(
-            every, commit, Measured(), auto_interval_s=auto_interval_s(None), auto_commit_s=auto_commit_s(None)
-        )
-        told = self._ranks.from_first(list(steps), "telling the cadence")
-        assert isinstance(told, list)
-        first = Cadence(0, int(told[0]), int(told[1]))
-        return CadenceKeeper(self._arena, self._ranks.rank, self._ranks.world_size, self._attempt, asked, first)
-
-    def _measured(self) -> Measured:
-        """Medians of what this rank has seen; evacuations themselves are not counted into the step time."""
-        times = list(self._boundaries)
-        steps = sorted(b - a for a, b in itertools.pairwise(times))
-        stalls = sorted(self._stalls)
-        return Measured(
-            step_s=steps[len(steps) // 2] if len(steps) >= min(WARM_UP_STEPS, STEP_TIMES) - 1 else None,
-            stall_s=stalls[len(stalls) // 2] if stalls else None,
-            drain_s=self._liaison.drain_s,
-        )
-
-    def _quietly(self, work: Any) -> None:
+    def _quietly(self, work: Callable[[], object]) -> None:
         """The cadence is a convenience: a file system that fails here is reported, and training goes on."""
         try:
             work()
@@ -478,40 +299,4 @@ class Evacuator:
     def __repr__(self) -> str:
         last = "" if self._last is None else f", last {self._last.step} ({format_seconds(self._last.stall_s)} stall)"
         size = "" if self._last is None else f", {format_bytes(self._last.image_bytes)}"
-        return f"<Evacuator {self._target.root} attempt {self._attempt} step {self._step}{last}{size}>"
-
-
-def _parse_ram(ram: str | os.PathLike[str]) -> tuple[int | None, Path]:
-    """(budget in bytes or None, tmpfs directory) of the argument `ram`.
-
-    Raises:
-        ConfigError: neither "auto", a size, nor an existing directory.
-    """
-    if not isinstance(ram, str | os.PathLike):
-        raise ConfigError(f'ram={ram!r}: use "auto", a budget per node ("200GiB") or a directory on a tmpfs')
-    text = os.fspath(ram)
-    if text == "auto":
-        return None, DEFAULT_TMPFS
-    if os.sep in text:
-        if not Path(text).is_dir():
-            raise ConfigError(f"ram={text!r} is not a directory; mount a tmpfs there, or name one that exists")
-        return None, Path(text).absolute()
-    return parse_bytes(text), DEFAULT_TMPFS
-
-
-def _check_limits(keep: object, timeout_s: object, tolerate: object) -> None:
-    """
-    Raises:
-        ConfigError: one of them is of the wrong kind or out of range; it is named.
-    """
-    if keep is not None and not isinstance(keep, Keep):
-        raise ConfigError(f"keep={keep!r}: use hinan.Keep(last=3), Keep(last=None) for all, or Keep(last=3, every=1000)")
-    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not 0 < timeout_s < float("inf"):
-        raise ConfigError(f"timeout_s={timeout_s!r}: use a number of seconds above 0")
-    if isinstance(tolerate, bool) or not isinstance(tolerate, int) or tolerate < 0:
-        raise ConfigError(f"tolerate={tolerate!r}: use a whole number of failed commits, 0 or more")
-
-
-def _check_platform() -> None:
-    if not hasattr(os, "pidfd_open") or not Path("/proc/self/stat").exists():
-        raise ConfigError("hinan needs Linux 5.3 or newer with /proc (pidfd, tmpfs); this system has not got them")
+        return f"<Evacuator {self._target.root} attempt {self._identity.attempt} step {self._step}{last}{size}>"

@@ -47,8 +47,16 @@ class Place:
 class Liaison:
     """One thread, one connection, one lease ahead."""
 
-    def __init__(self, place: Place, hello: Callable[[list[str]], m.Hello], timeout_s: float) -> None:
-        self._place, self._hello, self._timeout_s = place, hello, timeout_s
+    def __init__(
+        self, place: Place, hello: Callable[[list[str]], m.Hello], prepare: Callable[[str], None], timeout_s: float
+    ) -> None:
+        """
+        Args:
+            hello: the greeting of this process, given the slots it holds.
+            prepare: called in this thread with the name of each slot that was granted, before it is taken.
+            timeout_s: how long `take` waits at most.
+        """
+        self._place, self._hello, self._prepare, self._timeout_s = place, hello, prepare, timeout_s
         self._changed = threading.Condition()
         self._wanted_bytes: int | None = None
         self._lease: m.Granted | None = None
@@ -154,6 +162,8 @@ class Liaison:
         assert wanted is not None
         answer = client.ask(m.Lease(wanted, self._holding()), LEASE_WAIT_S)
         self._hear(client, answer)
+        if isinstance(answer, m.Granted):
+            self._prepare(answer.slot)
         with self._changed:
             self._patience_s = self._timeout_s
             if isinstance(answer, m.Granted) and answer.image_bytes == self._wanted_bytes:

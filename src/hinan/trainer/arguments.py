@@ -1,0 +1,71 @@
+"""The arguments of `Evacuator`, checked before anything is started; each refusal names argument, value and the way out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hinan.core.cadence import Asked, parse_every
+from hinan.core.errors import ConfigError
+from hinan.core.retention import Keep
+from hinan.core.units import parse_bytes
+
+DEFAULT_TMPFS = Path("/dev/shm")  # noqa: S108 - the arena below it is for this user alone (0700)
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What the user asked for, as values that work."""
+
+    every: Asked
+    commit_every: Asked
+    ram_bytes: int | None
+    tmpfs: Path
+    keep: Keep
+    timeout_s: float
+    tolerate: int
+
+
+def checked(
+    *, state: object, every: object, commit_every: object, ram: object, keep: object, timeout_s: object, tolerate: object
+) -> Arguments:
+    """
+    Raises:
+        ConfigError: one of them is of the wrong kind or out of range, or this system lacks what hinan needs.
+    """
+    if not hasattr(os, "pidfd_open") or not Path("/proc/self/stat").exists():
+        raise ConfigError("hinan needs Linux 5.3 or newer with /proc (pidfd, tmpfs); this system has not got them")
+    if not isinstance(state, MutableMapping) or not all(isinstance(k, str) for k in state) or not state:
+        raise ConfigError("state must be a dict with text keys, such as {'model': model, 'optim': optimizer}")
+    if keep is not None and not isinstance(keep, Keep):
+        raise ConfigError(f"keep={keep!r}: use hinan.Keep(last=3), Keep(last=None) for all, or Keep(last=3, every=1000)")
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not 0 < timeout_s < float("inf"):
+        raise ConfigError(f"timeout_s={timeout_s!r}: use a number of seconds above 0")
+    if isinstance(tolerate, bool) or not isinstance(tolerate, int) or tolerate < 0:
+        raise ConfigError(f"tolerate={tolerate!r}: use a whole number of failed commits, 0 or more")
+    ram_bytes, tmpfs = _parse_ram(ram)
+    return Arguments(
+        every=parse_every(every, "every"),
+        commit_every=parse_every(commit_every, "commit_every"),
+        ram_bytes=ram_bytes,
+        tmpfs=tmpfs,
+        keep=keep or Keep(),
+        timeout_s=timeout_s,
+        tolerate=tolerate,
+    )
+
+
+def _parse_ram(ram: object) -> tuple[int | None, Path]:
+    """(budget in bytes or None, tmpfs directory) of the argument `ram`."""
+    if not isinstance(ram, str | os.PathLike):
+        raise ConfigError(f'ram={ram!r}: use "auto", a budget per node ("200GiB") or a directory on a tmpfs')
+    text = str(os.fspath(ram))
+    if text == "auto":
+        return None, DEFAULT_TMPFS
+    if os.sep in text:
+        if not Path(text).is_dir():
+            raise ConfigError(f"ram={text!r} is not a directory; mount a tmpfs there, or name one that exists")
+        return None, Path(text).absolute()
+    return parse_bytes(text), DEFAULT_TMPFS

@@ -1,0 +1,56 @@
+"""The slots that this process may fill, mapped and touched before they are needed.
+
+Promises:  a map is of the file that bears the slot's name now; a removed slot's pages are let go at the next look.
+Relies on: the liaison's thread calling `prepare` when a lease is granted, so that the first copy into a slot meets no
+           page fault and no `mmap` in the training thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+
+from hinan.tiers.arena import Arena
+from hinan.tiers.mapping import map_file, populate
+from hinan.trainer.copying import SlotMap
+
+
+class SlotMaps:
+    """Maps by slot name. Used by the training thread and the liaison's."""
+
+    def __init__(self, arena: Arena) -> None:
+        self._arena = arena
+        self._maps: dict[str, SlotMap] = {}
+        self._lock = threading.Lock()
+
+    def prepare(self, name: str) -> None:
+        """Map a slot and touch its pages. A slot that cannot be mapped now is an error for `get`, not for this."""
+        with suppress(OSError):
+            populate(self.get(name).view)
+
+    def get(self, name: str) -> SlotMap:
+        """The map of a slot.
+
+        Raises:
+            OSError: the slot is gone.
+        """
+        with self._lock:
+            known = self._maps.get(name)
+            if known is not None and self._stands(known):
+                return known
+            self._maps = {n: slot for n, slot in self._maps.items() if self._stands(slot)}
+            path = self._arena.path(name)
+            inode = path.stat().st_ino
+            self._maps[name] = SlotMap(name, map_file(path, writable=True), inode)
+            return self._maps[name]
+
+    def clear(self) -> None:
+        """Let all maps go."""
+        with self._lock:
+            self._maps.clear()
+
+    def _stands(self, slot: SlotMap) -> bool:
+        """Whether the file that is mapped is still the one of that name: a removed slot's name is given out again."""
+        with suppress(FileNotFoundError):
+            return self._arena.path(slot.name).stat().st_ino == slot.inode
+        return False
