@@ -24,7 +24,7 @@ from hinan.formats.image import Entry, lay_out
 from hinan.host.process import this_process
 from hinan.tiers.arena import AGENT, LOCK, LOST, SEALED, Arena
 from hinan.tiers.publish import part_name
-from hinan.tiers.target import Target
+from hinan.tiers.target import Target, file_system
 
 RAW, HEADER = lay_out([Entry("x", "F32", (1024,))], {})
 DEAD = (1, 0)
@@ -245,7 +245,7 @@ def test_an_unreadable_target_is_not_gone(place: Place, monkeypatch: pytest.Monk
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(Path, "is_dir", broken)
-    snapshot = take_snapshot(place.target, place.run_id, "here")
+    snapshot = take_snapshot(place.target, place.run_id, "here", file_system(place.target.root))
     assert not snapshot.gone
     assert not snapshot.reachable
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from hinan.host import spawn
-from hinan.trainer import device, evacuator, restore, start
+from hinan.trainer import device, evacuation, evacuator, restore, start
 from tests.programs import loop
 from tests.programs.points import around, reach
 
@@ -28,7 +28,7 @@ def main(step_s: float = 0.0, **arguments: Any) -> None:
     around(restore.Restore, "_prepare", after="prepared", suffix=lambda *a: tail)
     around(restore.Restore, "_all_ok", after="voted", suffix=lambda *a: tail)
     around(restore.Restore, "_publish_resume", after="resumed", suffix=lambda *a: tail)
-    around(evacuator.Evacuator, "_seal", before="copied", after="sealed", suffix=lambda *a: tail)
+    around(evacuation.Evacuation, "_seal", before="copied", after="sealed", suffix=lambda *a: tail)
     around(evacuator.Evacuator, "_say_closed", before="closing", suffix=lambda *a: tail)
     _hold_in_mid_copy(tail)
     _hold_in_mid_install(tail)

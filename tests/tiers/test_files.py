@@ -345,7 +345,7 @@ def test_a_keep_4_foreign_names_stay_and_are_no_litter(target: Target) -> None:
     target.bury(STEP, "test")
     target.remove(STEP)
     assert names(directory) == ["notes.txt"]
-    assert target.stored()[STEP].foreign and not target.stored()[STEP].is_open
+    assert STEP not in target.stored()
 
 
 def test_an_interrupted_removal_never_leaves_a_committed_step_without_images(
@@ -469,7 +469,7 @@ def test_a_fresh_arena_of_another_run_is_left_alone(arena: Arena, tmp_path: Path
     has stood empty for long goes."""
     mine = Arena(arena.root.parents[1] / "mine" / "node")
     mine.create()
-    assert reclaim(mine.root) == []
+    assert "only starting" in reclaim(mine.root)[0]
     assert arena.exists and not (arena.root / LOCK).exists()
     os.utime(arena.root, (0, 0))
     reclaim(mine.root)

@@ -61,7 +61,7 @@ class Stubborn(Place):
 
 def test_it_outlives_a_failed_start(tmp_path: Path) -> None:
     agent = Agent(tmp_path / "agent.sock")
-    liaison = Liaison(Stubborn(tmp_path, tmp_path, "here"), hello, 10.0)
+    liaison = Liaison(Stubborn(tmp_path, tmp_path, "here"), hello, lambda slot: None, 10.0)
     try:
         assert liaison.take(100) == "slot-2"
         liaison.give_back("slot-2")
@@ -74,7 +74,7 @@ def test_it_outlives_a_failed_start(tmp_path: Path) -> None:
 
 def test_a_slot_in_filling_is_named_until_it_is_given_back(tmp_path: Path) -> None:
     agent = Agent(tmp_path / "agent.sock")
-    liaison = Liaison(Place(tmp_path, tmp_path, "here"), hello, 10.0)
+    liaison = Liaison(Place(tmp_path, tmp_path, "here"), hello, lambda slot: None, 10.0)
     try:
         first = liaison.take(100)
         second = liaison.take(100)
@@ -89,7 +89,7 @@ def test_a_slot_in_filling_is_named_until_it_is_given_back(tmp_path: Path) -> No
 def test_a_forked_child_leaves_the_connection_alone(tmp_path: Path) -> None:
     """As a DataLoader's worker does: it begins, closes what it must not keep, and ends."""
     agent = Agent(tmp_path / "agent.sock")
-    liaison = Liaison(Place(tmp_path, tmp_path, "here"), hello, 10.0)
+    liaison = Liaison(Place(tmp_path, tmp_path, "here"), hello, lambda slot: None, 10.0)
     try:
         assert liaison.take(100) is not None
         child = os.fork()

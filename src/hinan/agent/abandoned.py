@@ -65,14 +65,19 @@ def reclaim(own: Path) -> list[str]:
                 kept.append(f"{directory}: {reason}")
                 continue
             with lock(directory) as free:
-                if free and why_needed(Arena(directory)) is None:
+                if free and why_needed(Arena(directory), may_be_starting=False) is None:
                     log.info("arena.reclaimed path=%s", directory)
                     Arena(directory).wipe()
     return kept
 
 
-def why_needed(arena: Arena) -> str | None:
-    """Why an arena without an agent must stay; None if it may be removed."""
+def why_needed(arena: Arena, *, may_be_starting: bool = True) -> str | None:
+    """Why an arena without an agent must stay; None if it may be removed.
+
+    Args:
+        may_be_starting: whether a young arena without an owner record counts as needed (not while its lock is held: then
+            nobody can be starting in it, and the lock's own file has just made it look young).
+    """
     record = arena.fact(AGENT, AgentRecord)
     files = arena.scan()
     if any(Process(f.owner.pid, f.owner.start_ticks).is_alive for f in files):
@@ -81,7 +86,7 @@ def why_needed(arena: Arena) -> str | None:
         if any(f.sealed for f in files):
             return "it holds sealed images and no owner record"
         fresh = time.time() - arena.root.stat().st_mtime < STARTING_S
-        return "it was made a moment ago and its agent is only starting" if fresh else None
+        return "it was made a moment ago and its agent is only starting" if fresh and may_be_starting else None
     target = Target(Path(record.target))
     if not target.root.parent.is_dir() or file_system(target.root) != (record.target_device or file_system(target.root)):
         return f"its target {target.root} is not mounted"

@@ -53,7 +53,7 @@ class Node:
         self.ram_cap_bytes: int | None = None
         self.keeper = Keeper(arena, self.trainers, self._room)
         self._device = file_system(target.root)
-        self.snapshot = Snapshot()
+        self.snapshot = Snapshot(taken_at=time.monotonic())  # not read yet, which is not lost yet
         self.slots: tuple[Slot, ...] = ()
         self.round: Round | None = None
         self.failed: dict[StepId, str] = {}

@@ -128,7 +128,7 @@ def decode_value(json: Json, restore: Restore) -> object:
         return {key: decode_value(item, restore) for key, item in json.items()}
     try:
         return _decode_tagged(tag, json[tag], restore)
-    except (TypeError, ValueError, KeyError, IndexError) as error:
+    except (TypeError, ValueError, ArithmeticError, KeyError, IndexError) as error:
         raise FormatError(f"a stored value tagged {tag} is malformed ({error})", tag=tag) from None
 
 

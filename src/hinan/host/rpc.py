@@ -78,7 +78,9 @@ class AgentClient:
             self.close()
             what = type(request).__name__.lower()
             if isinstance(error, TimeoutError):
-                raise AgentError(f"the node agent did not answer {what!r} in {timeout_s:g} s", request=what) from None
+                raise AgentError(
+                    f"the node agent did not answer {what!r} in {timeout_s:g} s", request=what, timed_out=True
+                ) from None
             raise AgentError(f"the node agent went away during {what!r} ({error})", request=what) from None
 
     def close(self) -> None:

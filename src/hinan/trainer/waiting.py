@@ -71,7 +71,7 @@ def ask_to_close(identity: Identity, step: int, *, keep_ram: bool, timeout_s: fl
                 return answer
             return client.ask(m.Close(step, keep_ram), CLOSE_LOOK_S)
         except AgentError as error:
-            if error.evidence.get("request") == "hello":
+            if error.evidence.get("request") == "hello" and error.evidence.get("timed_out"):
                 raise
             deaths += time.monotonic() - began < CLOSE_LOOK_S
             if deaths > MOST_DEATHS:
