@@ -10,6 +10,7 @@ import sys
 
 import typer
 
+from hinan.cli import plan
 from hinan.core.errors import ConfigError, Fenced, HinanError
 
 EXIT_FAILED, EXIT_USAGE, EXIT_FENCED = 1, 2, 93
@@ -30,6 +31,9 @@ def root() -> None:
     """Evacuate training state from GPU memory to host RAM, and bring every rank back to one proven step."""
 
 
+plan.register(app)
+
+
 def main() -> None:
     """Entry point of the command `hinan`."""
     try:
@@ -40,3 +44,7 @@ def main() -> None:
     except HinanError as error:
         sys.stderr.write(f"hinan: {error}\n")
         sys.exit(EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILED)
+
+
+if __name__ == "__main__":
+    main()
