@@ -33,7 +33,7 @@ def plan(**options: Any) -> None:
         elif switches["formula"]:
             _formula(switches["formula"], switches["given"], as_json=switches["json"])
         elif switches["scale"]:
-            _scale(settings, as_json=switches["json"])
+            _scale(settings, switches)
         else:
             _answer(settings, switches)
     except Infeasible as error:
@@ -56,15 +56,13 @@ def _answer(settings: dict[str, str], switches: dict[str, Any]) -> None:
     from hinan.plan.answer import answer, to_json
     from hinan.plan.explain import explain
     from hinan.plan.nearest import solve_settings
-    from hinan.plan.traces import table_from_trace
-
-    fitted = table_from_trace(Path(switches["trace"])) if switches["trace"] else None
+    fitted = _fitted(switches)
     scenario, design = solve_settings(settings, fitted=fitted)
     found = answer(scenario, design, seed=switches["seed"])
     if switches["html"]:
-        from hinan.plan.html import report
+        from hinan.plan.webpage import report
 
-        Path(switches["html"]).write_text(report(found, settings), encoding="utf-8")
+        Path(switches["html"]).write_text(report(found, settings, fitted=fitted), encoding="utf-8")
     if switches["json"]:
         typer.echo(json.dumps(_finite(to_json(found)), indent=1))
         return
@@ -125,11 +123,17 @@ def _pair(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def _scale(settings: dict[str, str], *, as_json: bool) -> None:
+def _scale(settings: dict[str, str], switches: dict[str, Any]) -> None:
     from hinan.plan.scale import scale, scale_json, scale_text
 
-    points = scale(settings)
-    typer.echo(json.dumps(_finite(scale_json(points)), indent=1) if as_json else scale_text(points))
+    points = scale(settings, fitted=_fitted(switches))
+    typer.echo(json.dumps(_finite(scale_json(points)), indent=1) if switches["json"] else scale_text(points))
+
+
+def _fitted(switches: dict[str, Any]) -> Any:
+    from hinan.plan.traces import table_from_trace
+
+    return table_from_trace(Path(switches["trace"])) if switches["trace"] else None
 
 
 _SWITCHES: dict[str, tuple[Any, Any, str]] = {

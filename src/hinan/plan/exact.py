@@ -2,8 +2,8 @@
 
 Owns:      the recursion over levels.
 Promises:  for one level it is Daly's complete cost; for several it is exact for nested saves whose copies are usable at
-           once. With a lag (drain, detection latency) the redone part counts as fractional blocks of the level below,
-           and a further failure during that redo starts it again: right to second order in lag x failure rate.
+           once. With a lag (drain, detection latency) a part of a faster level's block counts as that share of it,
+           and a level has one mean lag as seen by slower ones: too little to be seen by 200 random simulations.
 Relies on: failures being exponential, independent, and allowed at any time, restarts included.
 Never:     simulates; imports nothing of the Monte Carlo.
 
@@ -42,6 +42,15 @@ class _Rates:
     total_per_s: float
 
 
+@dataclass(frozen=True)
+class _Below:
+    """A finished level, as the slower ones see it."""
+
+    block: _Passage
+    wall_s: float
+    lag_s: float
+
+
 def exact_ettr(levels: Sequence[Level], pattern: Pattern) -> float:
     """Share of wall time that is training kept [0-1]; 0 where a float cannot hold the expected time.
 
@@ -53,13 +62,14 @@ def exact_ettr(levels: Sequence[Level], pattern: Pattern) -> float:
     if len(pattern.multiples) != len(levels) - 1:
         raise ConfigError(f"{len(levels)} levels need {len(levels) - 1} multiples, not {len(pattern.multiples)}")
     wall_s = pattern.work_s + levels[0].stall_s
+    below: list[_Below] = []
     try:
-        block = _closed(_segment(wall_s, rates), None, wall_s, 0, rates)
+        block = _closed(_segment(wall_s, rates), below, 0, rates)
         for index, multiple in enumerate(pattern.multiples, start=1):
+            below.append(_Below(block, wall_s, _mean_lag_s(index - 1, rates)))
             attempt = _then(_repeat(block, multiple), _save(levels[index].stall_s, index, rates))
-            block_below, below_wall_s = block, wall_s
             wall_s = wall_s * multiple + levels[index].stall_s
-            block = _closed(attempt, block_below, below_wall_s, index, rates)
+            block = _closed(attempt, below, index, rates)
     except (OverflowError, ZeroDivisionError):
         return 0.0
     work_s = pattern.intervals_s()[-1]
@@ -122,34 +132,35 @@ def _restart(length_s: float, own: int, floor: int, rates: _Rates) -> _Passage:
     return _Passage(once.time_s / (1 - low), once.done / (1 - low), tuple(end / (1 - low) for end in ends))
 
 
-def _closed(attempt: _Passage, below: _Passage | None, below_wall_s: float, level: int, rates: _Rates) -> _Passage:
-    """The block of `level`: attempts until one is done or a slower level's cause strikes."""
+def _closed(attempt: _Passage, below: Sequence[_Below], level: int, rates: _Rates, *, lags: bool = True) -> _Passage:
+    """Attempts at something on `level` until one is done or a slower level's cause strikes.
+
+    A failure of the level's own causes costs its restart, the redo of its lag (unless `lags` is off: the copy gone back
+    to is the start of the attempt itself), and then the attempt begins again.
+    """
     own = [i for i, at in enumerate(rates.level) if at == level]
     if not own:
         return attempt
-    ways = _recoveries(own, below, below_wall_s, level, rates)
-    back = sum(attempt.ends[i] * way.done for i, way in zip(own, ways, strict=True))
+    ways = _recoveries(own, below, level, rates, lags=lags)
     time_s = attempt.time_s + sum(attempt.ends[i] * way.time_s for i, way in zip(own, ways, strict=True))
     ends = tuple(
         0.0 if j in own else attempt.ends[j] + sum(attempt.ends[i] * w.ends[j] for i, w in zip(own, ways, strict=True))
         for j in range(len(rates.per_s))
     )
-    finished = attempt.done
-    left = finished + sum(ends)  # = 1 - back, without cancellation when failures are near certain
-    scale = left if left > 0 else 1 - back
-    return _Passage(time_s / scale, finished / scale, tuple(end / scale for end in ends))
+    left = attempt.done + sum(ends)  # what does not come back to the start; summed, for 1 - back would cancel
+    return _Passage(time_s / left, attempt.done / left, tuple(end / left for end in ends))
 
 
 def _recoveries(
-    own: Sequence[int], below: _Passage | None, below_wall_s: float, level: int, rates: _Rates
+    own: Sequence[int], below: Sequence[_Below], level: int, rates: _Rates, *, lags: bool
 ) -> list[_Passage]:
-    """For each own cause: restart, redo of the lag, back at the block's start. They may follow each other: a linear
-    system with one unknown passage per cause, solved by elimination."""
+    """For each own cause: restart, redo of the lag, back at the start. They may follow each other: a linear system
+    with one unknown passage per cause, solved by elimination."""
     first = []
     for i in own:
-        lag_s = rates.lag_s[i]
-        redo = _segment(lag_s, rates) if below is None else _repeat(below, lag_s / below_wall_s)
-        first.append(_then(_restart(rates.restart_s[i], level, level, rates), redo))
+        way = _restart(rates.restart_s[i], level, level, rates)
+        redo_s = rates.lag_s[i] if lags else 0.0
+        first.append(_then(way, _fresh(redo_s, below, rates)) if redo_s > 0 else way)
     size = len(own)
     rows = [
         [(1.0 if r == c else 0.0) - first[r].ends[own[c]] for c in range(size)]
@@ -164,3 +175,24 @@ def _recoveries(
                 factor = rows[r][c]
                 rows[r] = [a - factor * b for a, b in zip(rows[r], rows[c], strict=True)]
     return [_Passage(row[size], row[size + 1], tuple(row[size + 2 :])) for row in rows]
+
+
+def _fresh(length_s: float, below: Sequence[_Below], rates: _Rates) -> _Passage:
+    """Track passed again right after coming back to a save of a slower level.
+
+    That save serves the faster levels too: their failures come back to it until they have a newer copy of their own.
+    """
+    if not below:
+        return _segment(length_s, rates)
+    last = below[-1]
+    first_s = min(length_s, last.wall_s + last.lag_s)
+    start = _closed(_fresh(first_s, below[:-1], rates), below[:-1], len(below) - 1, rates, lags=False)
+    if first_s == length_s:
+        return start
+    return _then(start, _repeat(last.block, (length_s - first_s) / last.wall_s))
+
+
+def _mean_lag_s(level: int, rates: _Rates) -> float:
+    own = [(rates.per_s[i], rates.lag_s[i]) for i, at in enumerate(rates.level) if at == level]
+    total = sum(per_s for per_s, _ in own)
+    return sum(per_s * lag_s for per_s, lag_s in own) / total if total else 0.0

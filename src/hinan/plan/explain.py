@@ -11,7 +11,7 @@ from hinan.plan.answer import Answer
 from hinan.plan.origin import Kind
 
 
-def explain(found: Answer) -> str:
+def explain(found: Answer, *, inputs: bool = True) -> str:
     """Paragraphs for a designer who must defend the interval."""
     parts = [
         *_intervals(found),
@@ -20,7 +20,7 @@ def explain(found: Answer) -> str:
         *_modes(found),
         *_flips(found),
         _judged(found),
-        _inputs(found),
+        _inputs(found) if inputs else "",
     ]
     return "\n\n".join(part for part in parts if part)
 

@@ -150,15 +150,21 @@ class _Run:
         lost_s = self._work_at(self.place_s) - self._work_at(back_s)
         self.redone_s += np.where(struck, lost_s, 0.0)
         self.place_s = np.where(struck, back_s, self.place_s)
-        # Saves after the place we went back to are gone for every cause that a faster copy answered.
+        # The copy we came back from also serves every failure that a faster level answers; younger saves are gone.
         self.usable_s = np.where(struck, np.minimum(self.usable_s, self.place_s), self.usable_s)
+        faster = struck & (levels[:, None] < levels[cause])
+        self.usable_s = np.where(faster, self.place_s, self.usable_s)
         self.waiting_s = np.where(struck, np.asarray(self.track.cause_restart_s)[cause], self.waiting_s)
         self.answering = np.where(struck, cause, self.answering)
 
     def _note_saves(self) -> None:
-        for index, level in enumerate(self.track.cause_level):
-            reached_s = self.place_s - self.track.cause_lag_s[index]
-            np.maximum(self.usable_s[index], self._last_save(reached_s, level), out=self.usable_s[index])
+        slower_s: Floats = np.zeros_like(self.place_s)  # newest copy on any slower level: it serves faster causes too
+        for level in range(len(self.walls_s) - 1, -1, -1):
+            own = [index for index, at in enumerate(self.track.cause_level) if at == level]
+            for index in own:
+                saved_s = self._last_save(self.place_s - self.track.cause_lag_s[index], level)
+                self.usable_s[index] = np.maximum(self.usable_s[index], np.maximum(saved_s, slower_s))
+            slower_s = np.maximum.reduce([slower_s, *(self.usable_s[index] for index in own)])
 
     def _last_save(self, place_s: Floats, level: int) -> Floats:
         """Newest completed save of `level` or slower at or before a place on the track."""

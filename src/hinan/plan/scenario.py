@@ -225,7 +225,7 @@ class Scenario:
         ):
             own = {**known, **value.origins}
             for each in fields(value):
-                if each.name not in ("name", "origins") and getattr(value, each.name) is not None:
+                if each.name not in ("name", "origins", "step_known") and getattr(value, each.name) is not None:
                     found[f"{part}.{each.name}"] = own.get(each.name, GIVEN)
         source = GIVEN if self.mtti_given else default(self.failures.source)
         return {**found, "failures": source}
