@@ -1,4 +1,4 @@
-"""The report in a real browser: sliders give the numbers of `--json`, nothing comes from the network, nothing overflows."""
+"""The report in a real browser: sliders give the numbers of `--json`, no network, nothing overflows."""
 
 import json
 import os
@@ -61,7 +61,8 @@ def test_the_mtti_slider_gives_the_numbers_of_json(browser, page: Path, slider: 
     """Moving the MTTI slider gives intervals and ETTR of `hinan plan --mtti ... --json` within 1 %."""
     browser.get(page.as_uri())
     browser.execute_script(
-        "const s = document.getElementById('s-mtti'); s.value = arguments[0]; s.dispatchEvent(new Event('input'))", slider
+        "const s = document.getElementById('s-mtti'); s.value = arguments[0]; s.dispatchEvent(new Event('input'))",
+        slider,
     )
     mtti_s = browser.execute_script("return DATA.mtti_s * knobs().mtti")
     shown, ettr = numbers(browser)
@@ -85,7 +86,9 @@ def test_nothing_is_loaded_and_nothing_fails(browser, page: Path) -> None:  # ty
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_wide_and_phone_light_and_dark(browser, page: Path, width: int, scheme: str) -> None:  # type: ignore[no-untyped-def]
     """All curves are drawn and nothing sticks out sideways; a picture is kept where HINAN_SHOTS says."""
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+    browser.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    )
     size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     browser.get(page.as_uri())

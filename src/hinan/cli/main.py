@@ -10,7 +10,7 @@ import sys
 
 import typer
 
-from hinan.cli import plan
+from hinan.cli import plan, simulate
 from hinan.core.errors import ConfigError, Fenced, HinanError
 
 EXIT_FAILED, EXIT_USAGE, EXIT_FENCED = 1, 2, 93
@@ -32,6 +32,7 @@ def root() -> None:
 
 
 plan.register(app)
+simulate.register(app)
 
 
 def main() -> None:

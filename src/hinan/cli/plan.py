@@ -56,9 +56,19 @@ def _answer(settings: dict[str, str], switches: dict[str, Any]) -> None:
     from hinan.plan.answer import answer, to_json
     from hinan.plan.explain import explain
     from hinan.plan.nearest import solve_settings
-    fitted = _fitted(switches)
+    from hinan.plan.shapes import arrivals_named
+    from hinan.plan.traces import read_trace, table_of
+    from hinan.plan.witnesses import LIVES
+
+    trace = read_trace(Path(switches["trace"])) if switches["trace"] else None
+    fitted = table_of(trace) if trace else None
     scenario, design = solve_settings(settings, fitted=fitted)
-    found = answer(scenario, design, seed=switches["seed"])
+    shape = None
+    if switches["arrivals"]:
+        shape = arrivals_named(
+            switches["arrivals"], design, nodes=scenario.nodes, lives=LIVES, seed=switches["seed"], trace=trace
+        )
+    found = answer(scenario, design, seed=switches["seed"], arrivals=shape)
     if switches["html"]:
         from hinan.plan.webpage import report
 
@@ -138,6 +148,11 @@ def _fitted(switches: dict[str, Any]) -> Any:
 
 _SWITCHES: dict[str, tuple[Any, Any, str]] = {
     "trace": (str | None, None, "failure trace to fit (InfiniteHBD's format), instead of a table"),
+    "arrivals": (
+        str | None,
+        None,
+        "shape of simulated failures: exponential, weibull:0.62, bursts:0.3,200s, lemons, racks, replay",
+    ),
     "explain": (bool, False, "formulas, numbers put in, their sources, and what would flip the decision"),
     "scale": (bool, False, "the same question from 8 to 1,000,000 GPUs"),
     "html": (str | None, None, "write a self-contained report with interactive curves"),

@@ -66,7 +66,7 @@ class Answer:
 
 
 def answer(scenario: Scenario, design: Design, *, seed: int = 1, arrivals: Arrivals | None = None) -> Answer:
-    """Everything about the best design of a scenario."""
+    """Everything about the best design of a scenario. Without `arrivals` the simulated failures are exponential."""
     found = knobs(scenario, design)
     witnesses = question(design, seed=seed, arrivals=arrivals)
     return Answer(
@@ -207,7 +207,10 @@ def to_json(found: Answer) -> dict[str, Any]:
             "per_node_day": {str(k): v for k, v in scenario.failures.per_node_day.items()},
             "source": scenario.failures.source,
         },
-        "inputs": {name: {"kind": str(o.kind), "source": o.source} for name, o in scenario.origins().items()},
+        "inputs": {
+            name: {"value": scenario.shown(name), "kind": str(origin.kind), "source": origin.source}
+            for name, origin in scenario.origins().items()
+        },
         "warnings": found.warnings,
     }
 

@@ -99,7 +99,10 @@ def _repeat(block: _Passage, times: float) -> _Passage:
     """`times` blocks in a row (a fraction counts as that share of one)."""
     done = block.done**times
     missing = 1 - block.done
-    entered = times if missing < 1e-14 else -math.expm1(times * math.log1p(-missing)) / missing
+    if block.done <= 0.0:
+        entered = 1.0
+    else:
+        entered = times if missing < 1e-14 else -math.expm1(times * math.log1p(-missing)) / missing
     return _Passage(block.time_s * entered, done, tuple(end * entered for end in block.ends))
 
 

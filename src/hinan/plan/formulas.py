@@ -67,10 +67,16 @@ def daly_interval_s(*, stall_s: float, mtti_s: float) -> float:
 def exact_interval_s(*, stall_s: float, mtti_s: float) -> float:
     """The interval that really minimises Daly's complete cost [s]: M (1 + W(-exp(-d/M - 1))), W the Lambert function.
 
-    Solved by Newton's method on x + ln(1 - x) = -d/M with x = tau/M, written to keep digits when d is tiny.
+    With x = tau/M this is x + ln(1 - x) = -d/M: Newton's method for short saves, written to keep digits when d is tiny;
+    for long ones 1 - x = exp(-x - d/M) is iterated, which then contracts fast.
     """
     positive(stall_s=stall_s, mtti_s=mtti_s)
     load = stall_s / mtti_s
+    if load > 0.5:
+        rest = math.exp(-1 - load)
+        for _ in range(100):
+            rest = math.exp(rest - 1 - load)
+        return (1 - rest) * mtti_s
     x = min(math.sqrt(2 * load), 1 - math.exp(-1 - load))
     for _ in range(60):
         step = (x + math.log1p(-x) + load) * (1 - x) / x
@@ -205,9 +211,16 @@ def spares_quantile(*, nodes: int, down_ratio: float, quantile: float = 0.99) ->
     """Spare nodes that suffice with probability `quantile`: that quantile of Binomial(nodes, down_ratio)."""
     positive(nodes=nodes)
     ratio(down_ratio=down_ratio, quantile=quantile)
-    from scipy.stats import binom
-
-    return int(binom.ppf(quantile, nodes, down_ratio))
+    if down_ratio in (0.0, 1.0) or quantile == 1.0:
+        return 0 if down_ratio == 0.0 else nodes
+    log_up, log_down = math.log1p(-down_ratio), math.log(down_ratio)
+    chance = 0.0
+    for down in range(nodes + 1):
+        ways = math.lgamma(nodes + 1) - math.lgamma(down + 1) - math.lgamma(nodes - down + 1)
+        chance += math.exp(ways + down * log_down + (nodes - down) * log_up)
+        if chance >= quantile:
+            return down
+    return nodes
 
 
 def gpus_where_drain_binds(

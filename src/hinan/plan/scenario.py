@@ -214,6 +214,12 @@ class Scenario:
         """Mean time to interruption of the job."""
         return self.failures.mtti_s(self.nodes)
 
+    def shown(self, name: str) -> float | str | None:
+        """Value of an input named as in `origins`; None for tables, which are printed elsewhere."""
+        part, _, field_name = name.partition(".")
+        value = getattr(getattr(self, part), field_name) if field_name else self.failures.total_per_node_day
+        return value if isinstance(value, int | float | str) else None
+
     def origins(self) -> dict[str, Origin]:
         """Origin of every number: "machine.d2h_bytes_per_s" -> measured, from where."""
         found: dict[str, Origin] = {}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from importlib.resources import files
 from typing import Any
 
@@ -131,8 +131,7 @@ def _plain(value: Any) -> dict[str, Any]:
 def _inputs(scenario: Scenario) -> list[list[str]]:
     rows = []
     for name, origin in scenario.origins().items():
-        part, _, field = name.partition(".")
-        value = getattr(getattr(scenario, part), field) if field else scenario.failures.total_per_node_day
-        shown = "see source" if is_dataclass(value) or isinstance(value, Mapping) else f"{value:,.6g}"
+        value = scenario.shown(name)
+        shown = f"{value:,.6g}" if isinstance(value, int | float) else value or "see source"
         rows.append([name, shown, str(origin.kind), origin.source])
     return rows

@@ -15,6 +15,9 @@ from hinan.plan.formulas import ADDITIVE_LOSS_LIMIT
 from hinan.plan.joint import first_order_loss
 from hinan.plan.montecarlo import Arrivals, Estimate, Track, simulate
 
+LIVES = 250
+"""Simulated lives of one answer: 400 failures each give the share to about a ten-thousandth."""
+
 
 @dataclass(frozen=True)
 class Witnesses:
@@ -61,7 +64,7 @@ def rates_per_s(design: Design) -> tuple[float, ...]:
 
 
 def question(
-    design: Design, *, arrivals: Arrivals | None = None, lives: int = 64, failures_per_life: int = 1500, seed: int = 1
+    design: Design, *, arrivals: Arrivals | None = None, lives: int = LIVES, failures_per_life: int = 400, seed: int = 1
 ) -> Witnesses:
     """All three witnesses on one design. Without `arrivals` failures are exponential."""
     rates = rates_per_s(design)
