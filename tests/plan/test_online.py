@@ -21,7 +21,7 @@ def test_the_table_rules_until_failures_come() -> None:
     prior = prior_of(per_node_day=3.79e-3, nodes=2048)
     assert posterior(seen(), prior).mean_per_s == pytest.approx(prior.per_s)
     own = posterior(seen(50, 50 * HOUR_S), prior)
-    assert own.mean_per_s == pytest.approx(1 / HOUR_S, rel=0.05)
+    assert own.mean_per_s == pytest.approx(1 / HOUR_S, rel=0.08)
     assert own.low_per_s < own.mean_per_s < own.high_per_s
 
 

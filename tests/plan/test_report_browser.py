@@ -18,7 +18,7 @@ WORDS = ["--gpus", "16384", "--params", "405B", "--step", "5s"]
 @pytest.fixture(scope="module")
 def browser() -> Iterator[object]:
     """A headless Chromium, driven through its own driver."""
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed (extra: plan-browser)")
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed (extra: browser)")
     chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if not chromium or not driver:
         pytest.skip("chromium and chromedriver are not installed (apt-get install chromium chromium-driver)")

@@ -32,7 +32,7 @@ def trace() -> Trace:
 
 @needs_traces
 def test_what_the_trace_says(trace: Trace) -> None:
-    """584 faults, 4.18 per 1000 node-days, Weibull shape 0.62, repair 0.85 / 5.5 / 81 days, 41 % on a tenth of nodes."""
+    """584 faults, 4.18 per 1000 node-days, Weibull shape 0.62, repair 0.85 to 81 days, 41 % on a tenth of nodes."""
     assert len(trace.faults) == 584
     assert trace.per_node_day == pytest.approx(4.184e-3, abs=5e-7)
     gaps_s = np.diff([fault.at_s for fault in trace.faults])

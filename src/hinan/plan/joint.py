@@ -10,7 +10,7 @@ Never:     returns a pattern that breaks a bound: it raises Infeasible, with the
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from hinan.plan.checks import Infeasible
@@ -146,8 +146,14 @@ def _refine(
     """Pattern search on the exact form: each interval by factors that shrink until nothing moves, then by ones."""
     horizon = 10 / min(level.per_s for level in levels if level.per_s > 0)
     aims = [tau if math.isfinite(tau) else horizon for tau in start]
+    seen: dict[Pattern, float] = {}  # many trials snap to the same whole numbers
+
+    def value(pattern: Pattern) -> float:
+        if pattern not in seen:
+            seen[pattern] = _value(levels, pattern, bounds, least, most)
+        return seen[pattern]
+
     best = _snap(aims, bounds, least, most)
-    best_value = _value(levels, best, bounds, least, most)
     factor, last = 1.6, 1.0003 if bounds.quantum_s else 1.000002
     while factor > last:
         moved = False
@@ -155,13 +161,12 @@ def _refine(
             for scale in (factor, 1 / factor):
                 trial_aims = [*aims[:k], aims[k] * scale, *aims[k + 1 :]]
                 trial = _snap(trial_aims, bounds, least, most)
-                value = _value(levels, trial, bounds, least, most)
-                if value > best_value:
-                    aims, best, best_value, moved = trial_aims, trial, value, True
+                if value(trial) > value(best):
+                    aims, best, moved = trial_aims, trial, True
         if not moved:
             factor = math.sqrt(factor)
-    best, best_value = _by_ones(levels, best, best_value, bounds, least, most)
-    if best_value == -math.inf:
+    best = _by_ones(best, value, bounds)
+    if value(best) == -math.inf:
         best = _nearest_allowed(levels, best, bounds, least, most)
     return best
 
@@ -207,14 +212,7 @@ def _value(
     return exact_ettr(levels, pattern) or -first_order_loss(levels, pattern.intervals_s())
 
 
-def _by_ones(
-    levels: Sequence[Level],
-    best: Pattern,
-    best_value: float,
-    bounds: Bounds,
-    least: Sequence[float],
-    most: Sequence[float],
-) -> tuple[Pattern, float]:
+def _by_ones(best: Pattern, value: Callable[[Pattern], float], bounds: Bounds) -> Pattern:
     """Improves by single steps and single multiples until no neighbour is better."""
     for _ in range(200):
         trials = []
@@ -228,14 +226,11 @@ def _by_ones(
             for other in (multiple - 1, multiple + 1):
                 if other >= 1:
                     trials.append(Pattern(best.work_s, (*best.multiples[:k], other, *best.multiples[k + 1 :])))
-        values = [(_value(levels, trial, bounds, least, most), trial) for trial in trials]
-        if not values:
+        better = max(trials, key=value, default=best)
+        if value(better) <= value(best):
             break
-        value, trial = max(values, key=lambda pair: pair[0])
-        if value <= best_value:
-            break
-        best, best_value = trial, value
-    return best, best_value
+        best = better
+    return best
 
 
 def _nearest_allowed(

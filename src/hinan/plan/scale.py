@@ -95,7 +95,7 @@ def _point(scenario: Scenario, design: Design) -> Point:
         restart_ratio=restart,
         restart_overtakes=restart > saving + redo,
         drain_binds=design.variant.tiers[-1] is Tier.SHARED and alone_s < top.least_interval_s,
-        each_step=intervals[0] <= scenario.job.step_s * 1.001,
+        each_step=scenario.job.step_known and intervals[0] <= scenario.job.step_s * 1.001,
         regime="",
         impossible=None,
     )
@@ -153,14 +153,14 @@ def scale_json(points: Sequence[Point]) -> dict[str, Any]:
 
 def scale_text(points: Sequence[Point]) -> str:
     """The sweep for a terminal."""
-    lines = [f"{'GPUs':>9}{'MTTI':>13}{'every':>13}{'durable':>14}{'ETTR':>8}  regime"]
+    lines = [f"{'GPUs':>9}{'MTTI':>15}{'every':>13}{'durable':>14}{'ETTR':>8}  regime"]
     for p in points:
         if p.interval_s is None or p.durable_interval_s is None or p.ettr is None:
-            lines.append(f"{p.gpus:>9,}{format_seconds(p.mtti_s):>13}  impossible: {(p.impossible or '')[:52]}")
+            lines.append(f"{p.gpus:>9,}{format_seconds(p.mtti_s):>15}  impossible: {(p.impossible or '')[:52]}")
             continue
         marks = [m for m, on in (("restart>save", p.restart_overtakes), ("drain", p.drain_binds)) if on]
         lines.append(
-            f"{p.gpus:>9,}{format_seconds(p.mtti_s):>13}{format_seconds(p.interval_s):>13}"
+            f"{p.gpus:>9,}{format_seconds(p.mtti_s):>15}{format_seconds(p.interval_s):>13}"
             f"{format_seconds(p.durable_interval_s):>14}{p.ettr:>8.4f}  {'; '.join([p.regime, *marks])}"[:80]
         )
     for what, gpus in meetings(points).items():

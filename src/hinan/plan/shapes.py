@@ -26,8 +26,8 @@ def arrivals_named(text: str, design: Design, *, nodes: int, lives: int, seed: i
     """An arrival process for a design.
 
     Args:
-        text: one of NAMES; the numbers are Weibull shape, burst chance and length, gamma shape of the nodes' rates, rack
-            size and spread. "replay" needs a trace; its gaps are stretched to the scenario's mean rate.
+        text: one of NAMES; the numbers are Weibull shape, burst chance and length, gamma shape of the nodes' rates,
+            rack size and spread. "replay" needs a trace; its gaps are stretched to the scenario's mean rate.
     Raises:
         ConfigError: an unknown name or unreadable numbers.
     """
