@@ -57,6 +57,14 @@ def test_a_drain_survives_its_process() -> None:
     assert books["redo"] == pytest.approx(0 + 170 + 100)
 
 
+def test_a_drain_dies_with_its_host() -> None:
+    """A node lost while the store's copy drains from its RAM: the peer has the state, the drain never ends."""
+    peer = TierPolicy(Tier.PEER, 100.0, 0.0, 0.0, 0.0)
+    policy = Policy("peer", (POLICY.tiers[0], peer, POLICY.tiers[1]), spares=2)
+    books = year(happen(1150.0, "node"), happen(1500.0, "job"), policy=policy)
+    assert books["redo"] == pytest.approx(50 + 1420)
+
+
 def test_silent_corruption_goes_back_behind_its_latency() -> None:
     """Seen 100 s late at 2050: the copy of step 2000 may be wrong, that of 1000 is not."""
     assert year(happen(2290.0, "silent"))["redo"] == pytest.approx(290)

@@ -99,8 +99,8 @@ def _repeat(block: _Passage, times: float) -> _Passage:
     """`times` blocks in a row (a fraction counts as that share of one)."""
     done = block.done**times
     missing = 1 - block.done
-    if block.done <= 0.0:
-        entered = 1.0
+    if missing > 0.5:
+        entered = (1 - done) / missing
     else:
         entered = times if missing < 1e-14 else -math.expm1(times * math.log1p(-missing)) / missing
     return _Passage(block.time_s * entered, done, tuple(end * entered for end in block.ends))

@@ -98,8 +98,13 @@ def _check_stall_budget(levels: Sequence[Level], most: Sequence[float], bounds: 
     if lowest > bounds.max_stall_ratio:
         raise Infeasible(
             [f"the redo limit costs at least {lowest:.3%} of stall, {bounds.max_stall_ratio:.3%} are allowed"],
-            {"max-stall": f"{lowest * 102:.4g}%"},
+            _stall_allowed(lowest * 1.02),
         )
+
+
+def _stall_allowed(ratio: float) -> dict[str, str]:
+    """The stall budget that would do; none where even all of the time would not: then the other limit has to give."""
+    return {"max-stall": f"{ratio * 100:.4g}%"} if ratio < 1 else {}
 
 
 def first_order_intervals_s(
@@ -247,5 +252,5 @@ def _nearest_allowed(
     if quantum is not None:
         first = max(1, math.floor(first / quantum + 1e-9)) * quantum
     needed = stall_ratio(levels, _snap([first, *most[1:]], bounds, least, [*most]).intervals_s())
-    nearest = {"max-stall": f"{needed * 105:.4g}%"} if bounds.max_stall_ratio is not None else {}
+    nearest = _stall_allowed(needed * 1.05) if bounds.max_stall_ratio is not None else {}
     raise Infeasible(["no whole number of steps keeps both the redo limit and the stall budget"], nearest)
