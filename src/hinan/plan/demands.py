@@ -12,6 +12,7 @@ from hinan.plan.checks import Infeasible
 from hinan.plan.design import Design, Variant, best_design, ram_of, rate_per_s, restart_parts_s, variants
 from hinan.plan.design import answers as answering
 from hinan.plan.failures import HOST_LOSS, FailureClass, Tier
+from hinan.plan.formulas import exact_interval_s
 from hinan.plan.scenario import Scenario
 
 LEAST_ETTR = 0.01
@@ -180,6 +181,14 @@ def check_progress(scenario: Scenario, design: Design) -> None:
     """Some share of the time must be training."""
     if design.ettr >= LEAST_ETTR:
         return
+    first = design.levels[0]
+    if scenario.demands.interval_s is not None and first.per_s > 0 and first.stall_s > 0:
+        wanted_s = max(exact_interval_s(stall_s=first.stall_s, mtti_s=1 / first.per_s), first.least_interval_s)
+        if abs(wanted_s / scenario.demands.interval_s - 1) > 0.01:
+            raise Infeasible(
+                [f"with a save every {scenario.demands.interval_s:.4g} s the job keeps {design.ettr:.2%} of its time"],
+                {"interval": f"{wanted_s:.6g}s"},
+            )
     longest = max(design.pattern.work_s + design.levels[0].stall_s, scenario.mtti_s)
     raise Infeasible(
         [f"with an interruption every {scenario.mtti_s:.4g} s the job keeps {design.ettr:.2%} of its time at best"],

@@ -251,6 +251,7 @@ def _nearest_allowed(
     first = most[0] if math.isfinite(most[0]) else pattern.work_s
     if quantum is not None:
         first = max(1, math.floor(first / quantum + 1e-9)) * quantum
-    needed = stall_ratio(levels, _snap([first, *most[1:]], bounds, least, [*most]).intervals_s())
+    longest = [high if math.isfinite(high) else tau for high, tau in zip(most, pattern.intervals_s(), strict=True)][1:]
+    needed = stall_ratio(levels, _snap([first, *longest], bounds, least, [*most]).intervals_s())
     nearest = _stall_allowed(needed * 1.05) if bounds.max_stall_ratio is not None else {}
     raise Infeasible(["no whole number of steps keeps both the redo limit and the stall budget"], nearest)
