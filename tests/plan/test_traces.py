@@ -6,7 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from hinan.cli.main import app
 from hinan.core.errors import ConfigError
 from hinan.plan.arrivals import Replay
 from hinan.plan.collectives import recovered_ratio, straggler_slowdown
@@ -121,3 +123,27 @@ def test_a_small_trace_is_fitted(tmp_path: Path) -> None:
     fitted = table_of(read_trace(path, nodes=4))
     assert fitted.total_per_node_day == pytest.approx(0.05)
     assert read_trace(path, nodes=4).faults[0].ended_s == 3 * DAY_S
+
+
+@pytest.mark.parametrize("shape", ["weibull:0.62", "bursts:0.3,200s", "lemons", "racks:4,60s", "replay"])
+def test_shapes_by_name(tmp_path: Path, shape: str) -> None:
+    """`--arrivals` with a trace: the plan is simulated under that shape, and keeps about what the exact form says."""
+    events = [
+        {"node_id": str(n), "event_time": 1 + 3 * n, "event_type": "fault_start", "fault_type": {"Class": kind}}
+        for n, kind in enumerate(["GPU", "Fan", "Fan", "GPU"])
+    ]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(events), encoding="utf-8")
+    words = ["plan", "--gpus", "4096", "--params", "70B", "--arrivals", shape, "--json"]
+    words += ["--trace", str(path)] if shape == "replay" else []
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    ettr = json.loads(result.output)["ettr"]
+    assert ettr["monte_carlo"] == pytest.approx(ettr["exact"], abs=0.01)
+
+
+def test_an_unknown_shape_is_refused() -> None:
+    """The known shapes are named."""
+    result = CliRunner().invoke(app, ["plan", "--arrivals", "sunspots", "--json"])
+    assert result.exit_code != 0
+    assert "weibull" in result.output
