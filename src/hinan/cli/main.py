@@ -11,6 +11,7 @@ import sys
 import typer
 
 from hinan.cli import agent, decide, demo, ls, rm, run, show, verify
+from hinan.cli import plan, simulate
 from hinan.core.errors import ConfigError, Fenced, HinanError
 
 EXIT_FAILED, EXIT_USAGE, EXIT_FENCED = 1, 2, 93
@@ -41,6 +42,8 @@ app.command("show", epilog=show.EPILOG)(show.show_verb)
 app.command("verify", epilog=verify.EPILOG)(verify.verify_verb)
 app.command("decide", epilog=decide.EPILOG)(decide.decide_verb)
 app.command("rm", epilog=rm.EPILOG)(rm.rm_verb)
+plan.register(app)
+simulate.register(app)
 
 
 def main() -> None:

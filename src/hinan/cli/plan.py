@@ -1,0 +1,192 @@
+"""`hinan plan`: how often, to which tier, at what price."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from hinan.core.errors import ConfigError, HinanError
+
+EXIT_FAILED = 1
+_HELP = """Answer how often to save, to which tier, and at what price.
+
+Give what you know; every other number is a sourced default or a marked guess (--explain and --json say which).
+Exit codes: 0 there is a design, 1 what was asked is impossible (the nearest that is possible is printed), 2 usage."""
+
+
+def plan(**options: Any) -> None:
+    """Runs the verb; options are the words of `hinan.plan.settings` and the switches below."""
+    from hinan.plan.checks import Infeasible
+
+    settings = {
+        name.replace("_", "-"): str(text) for name, text in options.items() if name in _names() and text is not None
+    }
+    switches = {name: value for name, value in options.items() if name not in _names()}
+    try:
+        if switches["self_check"]:
+            _self_check(as_json=switches["json"])
+        elif switches["formula"]:
+            _formula(switches["formula"], switches["given"], as_json=switches["json"])
+        elif switches["scale"]:
+            _scale(settings, switches)
+        else:
+            _answer(settings, switches)
+    except Infeasible as error:
+        _refuse(error, as_json=switches["json"])
+        raise typer.Exit(EXIT_FAILED) from error
+    except HinanError as error:
+        if switches["json"]:
+            typer.echo(json.dumps({"feasible": False, "impossible": [str(error)], "nearest": {}}))
+        raise
+
+
+def _names() -> set[str]:
+    from hinan.plan.settings import SETTINGS
+
+    return {name.replace("-", "_") for name in SETTINGS}
+
+
+def _answer(settings: dict[str, str], switches: dict[str, Any]) -> None:
+    from hinan.plan import terminal
+    from hinan.plan.answer import answer, to_json
+    from hinan.plan.explain import explain
+    from hinan.plan.nearest import solve_settings
+    from hinan.plan.shapes import arrivals_named
+    from hinan.plan.traces import read_trace, table_of
+    from hinan.plan.witnesses import LIVES
+
+    trace = read_trace(Path(switches["trace"])) if switches["trace"] else None
+    fitted = table_of(trace) if trace else None
+    scenario, design = solve_settings(settings, fitted=fitted)
+    shape = None
+    if switches["arrivals"]:
+        shape = arrivals_named(
+            switches["arrivals"], design, nodes=scenario.nodes, lives=LIVES, seed=switches["seed"], trace=trace
+        )
+    found = answer(scenario, design, seed=switches["seed"], arrivals=shape)
+    if switches["html"]:
+        from hinan.plan.webpage import report
+
+        Path(switches["html"]).write_text(report(found, settings, fitted=fitted), encoding="utf-8")
+    if switches["json"]:
+        typer.echo(json.dumps(_finite(to_json(found)), indent=1))
+        return
+    typer.echo(terminal.table(found))
+    typer.echo("\n" + terminal.curve(found))
+    if switches["explain"]:
+        typer.echo("\n" + explain(found))
+    if switches["html"]:
+        typer.echo(f"\nreport: {switches['html']}")
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity: null stands for it."""
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and abs(value) == float("inf") else value
+
+
+def _refuse(error: Any, *, as_json: bool) -> None:
+    from hinan.plan.answer import refusal_json
+
+    if as_json:
+        typer.echo(json.dumps(refusal_json(error), indent=1))
+        return
+    for reason in error.impossible:
+        sys.stderr.write(f"impossible: {reason}\n")
+    ways = " ".join(f"--{name} {text}" if text else f"(without --{name})" for name, text in error.nearest.items())
+    sys.stderr.write(f"nearest that is possible: {ways or 'none found'}\n")
+
+
+def _self_check(*, as_json: bool) -> None:
+    from hinan.plan.vectors import run_all
+
+    results = run_all()
+    if as_json:
+        typer.echo(json.dumps([result.to_json() for result in results], indent=1))
+    else:
+        for result in results:
+            mark = "ok  " if result.ok else "FAIL"
+            typer.echo(f"{mark} {result.id:<7} {result.value:<12.6g} expected {result.expected:<10g} {result.source}")
+    if not all(result.ok for result in results):
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _formula(name: str, given: list[str], *, as_json: bool) -> None:
+    from hinan.plan.vectors import compute
+
+    values = compute(name, dict(_pair(text) for text in given))
+    typer.echo(json.dumps(values) if as_json else "\n".join(f"{key} {value:.6g}" for key, value in values.items()))
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, found, value = text.partition("=")
+    if not found:
+        raise ConfigError(f"{text!r} is not NAME=VALUE", value=text)
+    return name.strip(), value.strip()
+
+
+def _scale(settings: dict[str, str], switches: dict[str, Any]) -> None:
+    from hinan.plan.scale import scale, scale_json, scale_text
+
+    points = scale(settings, fitted=_fitted(switches))
+    typer.echo(json.dumps(_finite(scale_json(points)), indent=1) if switches["json"] else scale_text(points))
+
+
+def _fitted(switches: dict[str, Any]) -> Any:
+    from hinan.plan.traces import table_from_trace
+
+    return table_from_trace(Path(switches["trace"])) if switches["trace"] else None
+
+
+_SWITCHES: dict[str, tuple[Any, Any, str]] = {
+    "trace": (str | None, None, "failure trace to fit (InfiniteHBD's format), instead of a table"),
+    "arrivals": (
+        str | None,
+        None,
+        "shape of simulated failures: exponential, weibull:0.62, bursts:0.3,200s, lemons, racks, replay",
+    ),
+    "explain": (bool, False, "formulas, numbers put in, their sources, and what would flip the decision"),
+    "scale": (bool, False, "the same question from 8 to 1,000,000 GPUs"),
+    "html": (str | None, None, "write a self-contained report with interactive curves"),
+    "json": (bool, False, "the answer as JSON"),
+    "seed": (int, 1, "seed of the simulation"),
+    "self_check": (bool, False, "reproduce the published numbers: value, expected, source"),
+    "formula": (str | None, None, "compute one formula ('list' shows them) with --given"),
+    "given": (list[str], [], "NAME=VALUE for --formula, repeated"),
+}
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb. Its options come from the table of settings, so help, parser and `nearest` cannot differ."""
+    from hinan.plan.settings import SETTINGS
+
+    parameters = []
+    for name, setting in SETTINGS.items():
+        option = typer.Option(None, f"--{name}", help=f"{setting.help} (like {setting.example})", show_default=False)
+        parameters.append((name.replace("-", "_"), str | None, option))
+    for name, (kind, initial, text) in _SWITCHES.items():
+        parameters.append((name, kind, typer.Option(initial, _flag(name), help=text, show_default=False)))
+
+    def verb(**options: Any) -> None:
+        plan(**options)
+
+    # typer reads options from the signature: it is built from the table instead of being written twice.
+    signature = inspect.Signature(
+        [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=o, annotation=k) for n, k, o in parameters]
+    )
+    verb.__signature__ = signature  # type: ignore[attr-defined]
+    verb.__annotations__ = {n: k for n, k, _ in parameters}
+    verb.__doc__ = _HELP
+    app.command("plan")(verb)

@@ -1,0 +1,47 @@
+"""`hinan simulate`: a year of a job under one or more policies, with paired seeds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import typer
+
+
+def simulate(
+    gpus: str = typer.Option("100000", help="GPUs of the job"),
+    params: str = typer.Option("405B", help="parameters of the model"),
+    step: str = typer.Option("5s", help="training step"),
+    preset: str = typer.Option("dgx-h100", help="machine, as in `hinan plan`"),
+    settings: list[str] = typer.Option([], "--set", help="any other word of `hinan plan`, like --set mtti=1h"),
+    policy: list[str] = typer.Option([], "--policy", help="TOML file; repeat to compare with paired seeds"),
+    years: int = typer.Option(1, min=1, help="simulated years, one seed each"),
+    seed: int = typer.Option(1, help="first seed; the same seeds give the same years"),
+    as_json: bool = typer.Option(False, "--json", help="the result as JSON"),
+) -> None:
+    """Live through a year of a big job: tiers, drains, spares, repairs, stragglers, evictions.
+
+    Without --policy the planner's recommendation is simulated. A policy file changes intervals, spares or evictions:
+    `spares = 8`, `evict_above = 1.2`, `[every]` with `ram = "30s"`, `peer = "never"`. What it does not say is planned.
+    """
+    from hinan.core.errors import ConfigError
+    from hinan.plan.nearest import solve_settings
+    from hinan.plan.policy import planned, read_policy
+    from hinan.plan.simulate import compare, to_json, to_text
+
+    words = {"gpus": gpus, "params": params, "step": step, "preset": preset}
+    for text in settings:
+        name, found, value = text.partition("=")
+        if not found:
+            raise ConfigError(f"--set {text!r} is not NAME=VALUE", value=text)
+        words[name.strip()] = value.strip()
+    scenario, design = solve_settings(words)
+    base = planned(scenario, design)
+    policies = [read_policy(Path(path), base) for path in policy] or [base]
+    rows = compare(scenario, policies, range(seed, seed + years))
+    typer.echo(json.dumps(to_json(rows), indent=1) if as_json else to_text(rows))
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb."""
+    app.command("simulate")(simulate)

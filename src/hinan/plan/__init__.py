@@ -1,0 +1,6 @@
+"""How often, to which tier, at what price: the designer's side of hinan. Values in, values out; no torch, no clock.
+
+Reading order: `failures`, `machines`, `scenario` (the question), `costs`, `design`, `joint` (the search), `formulas`,
+`exact`, `montecarlo` (the three witnesses), `answer` (everything assembled), `nearest` (impossible questions),
+`world`, `policy`, `year` (a simulated year), `online` (the interval of a running job).
+"""

@@ -1,0 +1,220 @@
+"""The whole answer to one question, as a value and as JSON.
+
+Owns:      the assembly; computes nothing that another module owns.
+Promises:  `to_json` has the same keys for every question; every interval is in seconds and in whole steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from hinan.plan import costs, formulas
+from hinan.plan.binding import Knob, binding, knobs
+from hinan.plan.checks import Infeasible
+from hinan.plan.design import Design, best_design
+from hinan.plan.failures import FailureClass, Tier
+from hinan.plan.losses import ClassAnswer, Loss, class_answers, lost, lost_by_class
+from hinan.plan.modes import ModeCost, compare_modes
+from hinan.plan.montecarlo import Arrivals
+from hinan.plan.scenario import Scenario
+from hinan.plan.witnesses import Witnesses, question
+
+
+@dataclass(frozen=True)
+class TierAnswer:
+    """One tier in use."""
+
+    tier: Tier
+    interval_s: float
+    interval_steps: int
+    stall_s: float
+    drain_s: float
+    limited_by: str
+    generations: int
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A given interval against the best one."""
+
+    interval_s: float
+    best_interval_s: float
+    ettr: float
+    best_ettr: float
+    right_where: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Everything a designer asked for."""
+
+    scenario: Scenario
+    design: Design
+    tiers: tuple[TierAnswer, ...]
+    unused: dict[str, str]
+    witnesses: Witnesses
+    lost: dict[str, Loss]
+    lost_by_class: dict[str, Loss]
+    classes: list[ClassAnswer]
+    knobs: list[Knob]
+    binding: Knob | None
+    modes: list[ModeCost]
+    spares: int
+    judged: Judged | None
+    warnings: list[str]
+
+
+def answer(scenario: Scenario, design: Design, *, seed: int = 1, arrivals: Arrivals | None = None) -> Answer:
+    """Everything about the best design of a scenario. Without `arrivals` the simulated failures are exponential."""
+    found = knobs(scenario, design)
+    witnesses = question(design, seed=seed, arrivals=arrivals)
+    return Answer(
+        scenario=scenario,
+        design=design,
+        tiers=tuple(_tier(scenario, design, tier) for tier in design.variant.tiers),
+        unused=_unused(scenario, design),
+        witnesses=witnesses,
+        lost=lost(scenario, design),
+        lost_by_class=lost_by_class(scenario, design),
+        classes=class_answers(scenario, design),
+        knobs=found,
+        binding=binding(found),
+        modes=compare_modes(scenario),
+        spares=spares(scenario),
+        judged=_judge(scenario, design),
+        warnings=_warnings(scenario, design, witnesses),
+    )
+
+
+def _tier(scenario: Scenario, design: Design, tier: Tier) -> TierAnswer:
+    level = design.levels[design.variant.tiers.index(tier)]
+    interval_s = design.interval_s(tier)
+    drain_s, link = costs.drain(scenario, tier, design.variant.mode)
+    if tier is design.variant.tiers[0]:
+        link = "given" if scenario.job.stall_s is not None else costs.copy_rate(scenario, design.variant.mode).link
+        drain_s = 0.0 if scenario.job.stall_s is not None and scenario.store.drain_s is None else drain_s
+    latency_s = design.verify_every_s or 0.0
+    generations = 1
+    if tier is Tier.SHARED:
+        generations = formulas.retention_generations(detection_latency_s=latency_s, interval_s=interval_s)
+    steps = max(1, round(interval_s / scenario.job.step_s))
+    return TierAnswer(tier, interval_s, steps, level.stall_s, drain_s, link, generations)
+
+
+def _unused(scenario: Scenario, design: Design) -> dict[str, str]:
+    reasons = costs.available_tiers(scenario, design.variant.mode)
+    return {
+        str(tier): reasons[tier]
+        or ("not asked for" if scenario.demands.tiers else "costs more than it saves, or no room")
+        for tier in Tier
+        if tier not in design.variant.tiers
+    }
+
+
+def spares(scenario: Scenario) -> int:
+    """Spare nodes that suffice 99 % of the time: quantile of a binomial of nodes down for repair.
+
+    Only failures that take a node out count; software and process failures restart in place.
+    """
+    out = sum(scenario.failures.per_node_day.get(failure, 0.0) for failure in _TAKES_NODE)
+    down = out * scenario.restart.repair_s / 86_400
+    return formulas.spares_quantile(nodes=scenario.nodes, down_ratio=down / (1 + down))
+
+
+_TAKES_NODE = (
+    FailureClass.GPU,
+    FailureClass.MEMORY,
+    FailureClass.NODE,
+    FailureClass.RACK,
+    FailureClass.SILENT,
+)
+
+
+def _judge(scenario: Scenario, design: Design) -> Judged | None:
+    given = scenario.demands.interval_s
+    if given is None:
+        return None
+    free = best_design(replace(scenario, demands=replace(scenario.demands, interval_s=None)))
+    product = given**2 / 2
+    mtti_s = 1 / design.levels[0].per_s if design.levels[0].per_s > 0 else scenario.mtti_s
+    return Judged(
+        given,
+        free.pattern.work_s,
+        design.ettr,
+        free.ettr,
+        f"{given:.4g} s is right where stall x MTTI = {product:.6g} s^2 (of the failures this tier answers); "
+        f"here it is {design.levels[0].stall_s * mtti_s:.4g} s^2",
+    )
+
+
+def _warnings(scenario: Scenario, design: Design, witnesses: Witnesses) -> list[str]:
+    found = []
+    if not scenario.mtti_given and (warning := formulas.small_job_warning(scenario.job.gpus)):
+        found.append(warning)
+    if scenario.failures.warning:
+        found.append(f"{scenario.failures.name}: {scenario.failures.warning}")
+    if witnesses.closed_form_refused:
+        found.append(f"closed form refused: {witnesses.closed_form_refused}")
+    if not witnesses.agree:
+        found.append("simulation and exact form differ: the failures simulated are not the independent ones assumed")
+    if not scenario.job.step_known:
+        found.append(f"steps are counted with a guessed {scenario.job.step_s:g} s; give --step")
+    if design.variant.mode != "ram":
+        found.append(f"no room for whole images in RAM: {design.variant.mode} mode, the optimizer waits for the drives")
+    top = design.interval_s(design.variant.tiers[-1])
+    if top > 86_400:
+        found.append("the slowest tier is written less than once a day: failure tables forget disasters")
+    return found
+
+
+def to_json(found: Answer) -> dict[str, Any]:
+    """The answer as plain values, the contract of `hinan plan --json`."""
+    scenario, witnesses = found.scenario, found.witnesses
+    best = found.binding
+    return {
+        "feasible": True,
+        "gpus": scenario.job.gpus,
+        "nodes": scenario.nodes,
+        "mtti_s": scenario.mtti_s,
+        "state_bytes": scenario.job.state_bytes,
+        "mode": found.design.variant.mode,
+        "tiers": [asdict(tier) for tier in found.tiers],
+        "unused_tiers": found.unused,
+        "slots": found.design.ram.slots,
+        "ram": {**asdict(found.design.ram), "needed_bytes": found.design.ram.needed_bytes},
+        "verify_every_s": found.design.verify_every_s,
+        "spares": found.spares,
+        "ettr": {
+            "closed_form": witnesses.closed_form,
+            "closed_form_refused": witnesses.closed_form_refused,
+            "exact": witnesses.exact,
+            "monte_carlo": witnesses.simulated,
+            "monte_carlo_stderr": witnesses.simulated_stderr,
+            "monte_carlo_low": witnesses.simulated - 1.96 * witnesses.simulated_stderr,
+            "monte_carlo_high": witnesses.simulated + 1.96 * witnesses.simulated_stderr,
+            "agree": witnesses.agree,
+        },
+        "binding": None if best is None else asdict(best),
+        "knobs": [asdict(knob) for knob in found.knobs],
+        "lost": {name: asdict(loss) for name, loss in found.lost.items()},
+        "lost_by_class": {name: asdict(loss) for name, loss in found.lost_by_class.items()},
+        "classes": [asdict(each) for each in found.classes],
+        "modes": [asdict(mode) for mode in found.modes],
+        "judged": None if found.judged is None else asdict(found.judged),
+        "failures": {
+            "name": scenario.failures.name,
+            "per_node_day": {str(k): v for k, v in scenario.failures.per_node_day.items()},
+            "source": scenario.failures.source,
+        },
+        "inputs": {
+            name: {"value": scenario.shown(name), "kind": str(origin.kind), "source": origin.source}
+            for name, origin in scenario.origins().items()
+        },
+        "warnings": found.warnings,
+    }
+
+
+def refusal_json(error: Infeasible) -> dict[str, Any]:
+    """What is impossible and what is nearest, for `--json`."""
+    return {"feasible": False, "impossible": error.impossible, "nearest": error.nearest}

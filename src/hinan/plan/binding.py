@@ -1,0 +1,162 @@
+"""The binding constraint: what holds the design back, and what relaxing it by a tenth buys.
+
+Owns:      the list of knobs and their relaxation. Promises: gains come from solving again, not from a derivative.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from hinan.plan import costs
+from hinan.plan.checks import Infeasible
+from hinan.plan.design import Design, best_design, finish, variants
+from hinan.plan.failures import Tier
+from hinan.plan.scenario import RestartParts, Scenario
+
+_GAIN_THAT_COUNTS = 1e-6
+
+
+@dataclass(frozen=True)
+class Knob:
+    """One thing that could be better, and what 10 % of it buys."""
+
+    name: str
+    what: str
+    gain_ratio: float
+    """More kept training, as a share of all time, after relaxing it by a tenth and solving again."""
+    hard: bool
+    """Whether the design touches this limit (an interval that sits on it, RAM that is full)."""
+
+
+def _machine(scenario: Scenario, **factors: float) -> Scenario:
+    values = {name: getattr(scenario.machine, name) * factor for name, factor in factors.items()}
+    return replace(scenario, machine=replace(scenario.machine, **values))
+
+
+def _stall(scenario: Scenario) -> Scenario:
+    job = scenario.job
+    given = None if job.stall_s is None else job.stall_s * 0.9
+    hidden = None if job.hidden_ratio is None else 1 - (1 - job.hidden_ratio) * 0.9
+    return replace(scenario, job=replace(job, stall_s=given, floor_s=job.floor_s * 0.9, hidden_ratio=hidden))
+
+
+def _storage(scenario: Scenario) -> Scenario:
+    store = scenario.store
+    drain_s = None if store.drain_s is None else store.drain_s / 1.1
+    faster = replace(
+        store,
+        write_bytes_per_s=store.write_bytes_per_s * 1.1,
+        read_bytes_per_s=store.read_bytes_per_s * 1.1,
+        drain_s=drain_s,
+    )
+    return _machine(replace(scenario, store=faster), nvme_write_bytes_per_s=1.1, nvme_read_bytes_per_s=1.1)
+
+
+def _detection(scenario: Scenario) -> Scenario:
+    restart = scenario.restart
+    if restart.total_s is not None:
+        return scenario
+    parts = {k: RestartParts(p.detect_s * 0.9, p.reschedule_s, p.init_s) for k, p in restart.parts.items()}
+    latency_s = None if restart.detection_latency_s is None else restart.detection_latency_s * 0.9
+    return replace(scenario, restart=replace(restart, parts=parts, detection_latency_s=latency_s))
+
+
+def _restart(scenario: Scenario) -> Scenario:
+    restart = scenario.restart
+    total_s = None if restart.total_s is None else restart.total_s * 0.9
+    parts = {k: RestartParts(p.detect_s, p.reschedule_s * 0.9, p.init_s * 0.9) for k, p in restart.parts.items()}
+    growth_s = restart.init_per_1k_nodes_s * 0.9
+    return replace(scenario, restart=replace(restart, total_s=total_s, parts=parts, init_per_1k_nodes_s=growth_s))
+
+
+def _ram(scenario: Scenario) -> Scenario:
+    demands = scenario.demands
+    budget = demands.ram_budget_bytes
+    if budget is not None:
+        return replace(scenario, demands=replace(demands, ram_budget_bytes=budget * 1.1))
+    return _machine(scenario, ram_bytes=1.1)
+
+
+def _step(scenario: Scenario) -> Scenario:
+    return replace(scenario, job=replace(scenario.job, step_s=scenario.job.step_s * 0.9))
+
+
+def _failures(scenario: Scenario) -> Scenario:
+    return replace(scenario, failures=scenario.failures.scaled(1 / 1.1))
+
+
+_KNOBS: Mapping[str, tuple[str, Callable[[Scenario], Scenario]]] = {
+    "stall": ("a tenth less stall per evacuation", _stall),
+    "storage bandwidth": ("a tenth more bandwidth of NVMe and store, both ways", _storage),
+    "pcie": ("a tenth more bandwidth between HBM and RAM", lambda s: _machine(s, d2h_bytes_per_s=1.1)),
+    "numa": ("a tenth more memory bandwidth of the node", lambda s: _machine(s, dram_bytes_per_s=1.1)),
+    "network": ("a tenth more network bandwidth", lambda s: _machine(s, nic_bytes_per_s=1.1)),
+    "ram slots": ("a tenth more RAM for evacuation", _ram),
+    "step time": ("steps a tenth shorter, so that intervals can be finer", _step),
+    "detection": ("failures seen in a tenth less time", _detection),
+    "restart": ("rescheduling and initialisation a tenth shorter", _restart),
+    "failure rate": ("a tenth longer between failures", _failures),
+}
+_OUTSIDE = ("failure rate",)
+"""Not a constraint of the design: shown for comparison, never called binding."""
+
+
+def knobs(scenario: Scenario, design: Design) -> list[Knob]:
+    """All knobs, the most rewarding first."""
+    hard = hard_limits(scenario, design)
+    found = []
+    for name, (what, relax) in _KNOBS.items():
+        try:
+            relaxed = relax(scenario)
+            # Only more RAM opens other variants; the other knobs are judged on the same one: faster, and stable.
+            better = best_design(relaxed) if name == "ram slots" else finish(relaxed, design.variant)
+        except Infeasible:
+            continue
+        found.append(Knob(name, what, max(0.0, better.ettr - design.ettr), name in hard))
+    if "drain" in hard:
+        storage = next(knob for knob in found if knob.name == "storage bandwidth")
+        found.append(Knob("drain", "drains a tenth shorter", storage.gain_ratio, True))
+    return sorted(found, key=lambda knob: -knob.gain_ratio)
+
+
+def hard_limits(scenario: Scenario, design: Design) -> set[str]:
+    """Limits that the design sits on: drain, step time, RAM slots, the designer's own limits."""
+    limits = set()
+    for level, tau_s in zip(design.levels, design.pattern.intervals_s(), strict=True):
+        below_s = tau_s - (design.pattern.work_s if level is not design.levels[0] else 0.0)
+        if (
+            level.least_interval_s > 0
+            and level.causes
+            and below_s < level.least_interval_s * 1.001
+            and _wanted_s(level.stall_s, level.per_s) < level.least_interval_s
+        ):
+            limits.add("drain")
+        if math.isfinite(level.most_interval_s) and level.causes and tau_s > level.most_interval_s * 0.9:
+            limits.add("max-redo")
+    if scenario.job.step_known and design.pattern.work_s <= scenario.job.step_s * 1.001:
+        limits.add("step time")
+    richest = next(iter(variants(scenario)), design.variant)
+    if (richest.open_drains, len(richest.tiers)) != (design.variant.open_drains, len(design.variant.tiers)):
+        needed = costs.ram_sum(scenario, "ram", open_drains=richest.open_drains, peers=Tier.PEER in richest.tiers)
+        if not needed.fits:
+            limits.add("ram slots")
+    if scenario.demands.max_stall_ratio is not None:
+        limits.add("max-stall")
+    return limits
+
+
+def _wanted_s(cost_s: float, per_s: float) -> float:
+    return math.sqrt(2 * cost_s / per_s) if per_s > 0 else math.inf
+
+
+def binding(found: list[Knob]) -> Knob | None:
+    """The constraint that counts: a limit the design sits on if relaxing it pays, else the most rewarding knob."""
+    own = [knob for knob in found if knob.name not in _OUTSIDE]
+    hard = [knob for knob in own if knob.hard and knob.gain_ratio > _GAIN_THAT_COUNTS]
+    drain = next((knob for knob in hard if knob.name == "drain"), None)
+    if drain is not None:
+        return drain
+    pick = hard or own
+    return max(pick, key=lambda knob: knob.gain_ratio, default=None)

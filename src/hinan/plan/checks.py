@@ -1,0 +1,60 @@
+"""Refusing what cannot be: one place that says what is impossible and what would be possible.
+
+Owns:      the exception of the planner and the checks of single numbers.
+Promises:  a refusal names the input, what it had to satisfy, and the nearest value that does.
+Never:     repairs an input silently; a planner that guesses away a zero answers a question nobody asked.
+"""
+
+from __future__ import annotations
+
+import math
+
+from hinan.core.errors import ConfigError
+
+
+class Infeasible(ConfigError):
+    """No design answers what was asked.
+
+    `impossible` says in sentences what cannot hold; `nearest` holds the settings (in the names of the command line,
+    without dashes in front) that make it possible: fed back, the question has an answer.
+    """
+
+    def __init__(self, impossible: list[str], nearest: dict[str, str]) -> None:
+        ways = ", ".join(f"--{name} {value}".rstrip() for name, value in nearest.items())
+        super().__init__("; ".join(impossible) + (f". Nearest that is possible: {ways}" if ways else ""))
+        self.impossible = impossible
+        self.nearest = nearest
+        self.evidence = {"impossible": impossible, "nearest": nearest}
+
+
+def positive(**values: float) -> None:
+    """Checks that every named value is a finite number above zero.
+
+    Raises:
+        ConfigError: names the value and what it is.
+    """
+    for name, value in values.items():
+        if not math.isfinite(value) or value <= 0:
+            raise ConfigError(f"{name} must be a finite number above zero, not {value}", name=name, value=value)
+
+
+def not_negative(**values: float) -> None:
+    """Checks that every named value is a finite number, zero or more.
+
+    Raises:
+        ConfigError: names the value and what it is.
+    """
+    for name, value in values.items():
+        if not math.isfinite(value) or value < 0:
+            raise ConfigError(f"{name} must be a finite number, zero or more, not {value}", name=name, value=value)
+
+
+def ratio(**values: float) -> None:
+    """Checks that every named value lies in 0-1, ends included.
+
+    Raises:
+        ConfigError: names the value and what it is.
+    """
+    for name, value in values.items():
+        if not 0 <= value <= 1:
+            raise ConfigError(f"{name} must lie between 0 and 1, not {value}", name=name, value=value)

@@ -1,0 +1,211 @@
+"""Impossible questions: what cannot hold, and the nearest setting with which it would.
+
+Owns:      the checks of whole scenarios, before and after the search.
+Promises:  raises Infeasible with settings in the command line's names; `settings.nearest_feasible` feeds them back.
+Never:     answers. A scenario that passes may still be a bad idea; the price of it is in the answer.
+"""
+
+from __future__ import annotations
+
+from hinan.plan import costs
+from hinan.plan.checks import Infeasible
+from hinan.plan.design import Design, Variant, best_design, ram_of, rate_per_s, restart_parts_s, variants
+from hinan.plan.design import answers as answering
+from hinan.plan.failures import HOST_LOSS, FailureClass, Tier
+from hinan.plan.formulas import exact_interval_s
+from hinan.plan.scenario import Scenario
+
+LEAST_ETTR = 0.01
+"""Below this the job makes no progress worth the name, and floats stop holding the expected time."""
+_MARGIN = 1.02
+
+
+def checked_design(scenario: Scenario) -> Design:
+    """The best design that keeps every demand.
+
+    Raises:
+        Infeasible: what cannot hold, in sentences, and settings nearer to what can.
+    """
+    check_fits_hbm(scenario)
+    check_ram(scenario)
+    check_pace(scenario)
+    check_redo(scenario)
+    design = best_design(scenario)
+    check_restart(scenario, design)
+    check_progress(scenario, design)
+    check_price(scenario, design)
+    return design
+
+
+def check_fits_hbm(scenario: Scenario) -> None:
+    """The state has to be in HBM before it can be evacuated."""
+    job, hbm_bytes = scenario.job, scenario.machine.hbm_bytes
+    if job.gpu_bytes <= hbm_bytes:
+        return
+    gpus = int(-(-job.state_bytes // hbm_bytes))
+    wider = {"gpus": str(max(gpus, job.gpus)), "shard-gpus": str(gpus)}
+    raise Infeasible(
+        [f"{job.gpu_bytes / 1e9:.4g} GB of state per GPU do not fit into {hbm_bytes / 1e9:.4g} GB of HBM"], wider
+    )
+
+
+def check_ram(scenario: Scenario) -> None:
+    """A RAM budget given by the designer must hold what the wanted mode needs."""
+    demands, machine = scenario.demands, scenario.machine
+    budget = machine.ram_bytes if demands.ram_budget_bytes is None else demands.ram_budget_bytes
+    wants_ram = demands.mode == "ram" or (demands.mode == "auto" and demands.ram_budget_bytes is not None)
+    if demands.tiers is not None and Tier.RAM not in demands.tiers:
+        wants_ram = False
+    if wants_ram and budget < scenario.node_bytes:
+        nearest = {"ram": f"{_least_ram_bytes(scenario) / 1e9 * 1.0001:.6g}GB"}
+        if machine.nvme_write_bytes_per_s > 0 and budget >= costs.RING_BYTES:
+            nearest = {"mode": "ring"}
+        raise Infeasible(
+            [
+                f"one image of a node is {scenario.node_bytes / 1e9:.4g} GB, its RAM for evacuation "
+                f"{budget / 1e9:.4g} GB: no whole image fits"
+            ],
+            nearest,
+        )
+    if demands.mode in ("ring", "gds") and machine.nvme_write_bytes_per_s == 0:
+        raise Infeasible([f"{demands.mode} mode needs NVMe, {machine.name} has none"], {"mode": "ram"})
+    if demands.mode == "gds" and machine.gds_bytes_per_s == 0:
+        raise Infeasible([f"{machine.name} has no GPUDirect Storage"], {"mode": "ring"})
+    fitting = [variant for variant in variants(scenario) if ram_of(scenario, variant).fits]
+    if fitting:
+        return
+    if demands.tiers is not None and not list(variants(scenario)):
+        missing = [
+            t
+            for t, why in costs.available_tiers(scenario, demands.mode if demands.mode != "auto" else "ram").items()
+            if t in demands.tiers and why
+        ]
+        left = [tier for tier in demands.tiers if tier not in missing and tier is not Tier.SHARED]
+        raise Infeasible([f"tier {', '.join(missing)} cannot be used here"], {"tiers": ",".join([*left, Tier.SHARED])})
+    raise Infeasible(
+        [f"evacuation needs {_least_ram_bytes(scenario) / 1e9:.4g} GB of RAM per node, of {budget / 1e9:.4g} GB"],
+        {"ram": f"{_least_ram_bytes(scenario) / 1e9 * 1.0001:.6g}GB"},
+    )
+
+
+def _least_ram_bytes(scenario: Scenario) -> float:
+    options = [ram_of(scenario, variant).needed_bytes for variant in variants(scenario)]
+    return min(options) if options else ram_of(scenario, Variant("ram", (Tier.RAM, Tier.SHARED), 0)).needed_bytes
+
+
+def check_pace(scenario: Scenario) -> None:
+    """A drain to the shared store must end before the hosts that hold its bytes fail, or nothing is ever committed."""
+    synchronous = scenario.demands.tiers == (Tier.SHARED,) and scenario.store.drain_s is None
+    per_s = sum(rate_per_s(scenario, failure) for failure in HOST_LOSS)
+    if per_s == 0 or (synchronous and scenario.job.stall_s is not None):
+        return
+    drain_s, link = costs.drain(scenario, Tier.SHARED, "ram")
+    if drain_s < 1 / per_s:
+        return
+    aim_s = 0.8 / per_s
+    needed = scenario.job.state_bytes / aim_s
+    nearest = {"drain": f"{aim_s:.4g}s"}
+    if scenario.store.drain_s is None and link == "storage bandwidth":
+        nearest = {"store-bandwidth": f"{needed / 1e9 * _MARGIN:.6g}GB/s"}
+    raise Infeasible(
+        [
+            f"draining to the store takes {drain_s:.4g} s, a host of the job is lost every {1 / per_s:.4g} s: "
+            "hardly a drain would end"
+        ],
+        nearest,
+    )
+
+
+def check_redo(scenario: Scenario) -> None:
+    """The redo limit against the fastest that each tier can save: twice its drain."""
+    limit_s = scenario.demands.max_redo_s
+    if limit_s is None:
+        return
+    least = min((_least_redo_s(scenario, variant) for variant in variants(scenario)), default=0.0)
+    if limit_s < least * (1 - 1e-9):
+        raise Infeasible(
+            [
+                f"redo of at most {limit_s:.4g} s: the slowest tier that some failure needs cannot do better than "
+                f"{least:.4g} s (drain, and the interval that is no shorter)"
+            ],
+            {"max-redo": f"{least * _MARGIN + scenario.job.step_s * scenario.job.step_known:.6g}s"},
+        )
+
+
+def _least_redo_s(scenario: Scenario, variant: Variant) -> float:
+    quantum_s = scenario.job.step_s if scenario.job.step_known else 0.0
+    worst = 0.0
+    for failure, _, tier in answering(scenario, variant.tiers):
+        if tier is None or failure is FailureClass.SILENT:
+            continue
+        drain_s = costs.drain(scenario, tier, variant.mode)[0]
+        worst = max(worst, drain_s + max(drain_s, quantum_s, scenario.demands.interval_s or 0.0))
+    return worst
+
+
+def restarts_s(scenario: Scenario, design: Design) -> dict[FailureClass, float]:
+    """Longest restart of each class that happens [s]."""
+    longest: dict[FailureClass, float] = {}
+    for failure, _, tier in answering(scenario, design.variant.tiers):
+        if tier is not None:
+            whole_s = sum(restart_parts_s(scenario, failure, tier).values())
+            longest[failure] = max(longest.get(failure, 0.0), whole_s)
+    return longest
+
+
+def check_restart(scenario: Scenario, design: Design) -> None:
+    """Restarts must be shorter than the time between failures, and than the designer's limit."""
+    rates = [(cause.per_s, cause.restart_s) for level in design.levels for cause in level.causes]
+    mean_s = sum(per_s * restart_s for per_s, restart_s in rates) / sum(per_s for per_s, _ in rates)
+    if mean_s >= scenario.mtti_s:
+        raise Infeasible(
+            [
+                f"a restart takes {mean_s:.4g} s, interruptions come every {scenario.mtti_s:.4g} s: "
+                "the next one strikes before the job is back"
+            ],
+            {"mtti": f"{mean_s * 1.25:.4g}s"},
+        )
+    limit_s = scenario.demands.max_rto_s
+    worst, worst_s = max(restarts_s(scenario, design).items(), key=lambda item: item[1])
+    if limit_s is not None and worst_s > limit_s:
+        raise Infeasible(
+            [
+                f"back within {limit_s:.4g} s: after a failure of class {worst} detection, rescheduling, loading and "
+                f"initialisation take {worst_s:.4g} s"
+            ],
+            {"max-rto": f"{worst_s * 1.0001:.6g}s"},
+        )
+
+
+def check_progress(scenario: Scenario, design: Design) -> None:
+    """Some share of the time must be training."""
+    if design.ettr >= LEAST_ETTR:
+        return
+    first = design.levels[0]
+    if scenario.demands.interval_s is not None and first.per_s > 0 and first.stall_s > 0:
+        wanted_s = max(exact_interval_s(stall_s=first.stall_s, mtti_s=1 / first.per_s), first.least_interval_s)
+        if abs(wanted_s / scenario.demands.interval_s - 1) > 0.01:
+            raise Infeasible(
+                [f"with a save every {scenario.demands.interval_s:.4g} s the job keeps {design.ettr:.2%} of its time"],
+                {"interval": f"{wanted_s:.6g}s"},
+            )
+    longest = max(design.pattern.work_s + design.levels[0].stall_s, scenario.mtti_s)
+    raise Infeasible(
+        [f"with an interruption every {scenario.mtti_s:.4g} s the job keeps {design.ettr:.2%} of its time at best"],
+        {"mtti": f"{max(1.5 * scenario.mtti_s, longest / 2):.4g}s"},
+    )
+
+
+def check_price(scenario: Scenario, design: Design) -> None:
+    """The designer's limit on everything lost."""
+    loss = 1 - design.ettr
+    limit, usd = scenario.demands.max_loss_ratio, scenario.demands.max_usd_per_day
+    price = loss * scenario.job.gpus * 24 * scenario.machine.usd_per_gpu_hour
+    if limit is not None and loss > limit:
+        raise Infeasible(
+            [f"the best design loses {loss:.3%}, more than {limit:.3%}"], {"budget": f"{loss * 100.1:.5g}%"}
+        )
+    if usd is not None and price > usd:
+        raise Infeasible(
+            [f"the best design loses {price:.0f} USD a day, more than {usd:.0f}"], {"budget": f"{price * 1.001:.0f}USD"}
+        )

@@ -1,0 +1,286 @@
+"""From a scenario to levels, and from all ways of building it to the best one.
+
+Owns:      which tier answers which failure, the variants (mode, peers, slots, tiers in use), the choice between them.
+Promises:  the chosen design keeps every demand; what cannot hold is raised as Infeasible by `demands.py`.
+Relies on: `costs.py` for seconds, `joint.py` for intervals.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from hinan.core.errors import ConfigError
+from hinan.plan import costs
+from hinan.plan.checks import Infeasible
+from hinan.plan.exact import exact_ettr
+from hinan.plan.failures import DAY_S, FailureClass, Tier, survives
+from hinan.plan.formulas import verified_interval_s
+from hinan.plan.joint import Bounds, first_order_loss, solve
+from hinan.plan.levels import Cause, Level, Pattern
+from hinan.plan.scenario import Scenario
+
+FAIL_STOP = tuple(failure for failure in FailureClass if failure is not FailureClass.SILENT)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to build it: where the copy lands, which tiers follow, how many slots."""
+
+    mode: str
+    tiers: tuple[Tier, ...]
+    open_drains: int
+    """Slots beside the complete and the filling one; 0: the next evacuation waits for the drain."""
+
+    @property
+    def peers(self) -> bool:
+        """Whether a peer keeps a copy."""
+        return Tier.PEER in self.tiers
+
+
+@dataclass(frozen=True)
+class Design:
+    """A variant with its intervals and what it keeps."""
+
+    variant: Variant
+    levels: tuple[Level, ...]
+    pattern: Pattern
+    verify_every_s: float | None
+    verify_ratio: float
+    """Share of training that verification takes."""
+    ettr: float
+    """Exact form, verification included."""
+    ram: costs.Ram
+
+    def interval_s(self, tier: Tier) -> float:
+        """Training time between two saves to `tier` [s]."""
+        return self.pattern.intervals_s()[self.variant.tiers.index(tier)]
+
+
+def rate_per_s(scenario: Scenario, failure: FailureClass) -> float:
+    """Failures of one class per second of the job."""
+    return scenario.failures.per_node_day.get(failure, 0.0) * scenario.nodes / DAY_S
+
+
+def verification(scenario: Scenario) -> tuple[float | None, float]:
+    """How often to verify [s], and the share of training it takes.
+
+    T = sqrt(V / lam_silent): a verification that finds nothing costs V, a corruption costs about one cadence.
+    """
+    silent_per_s = rate_per_s(scenario, FailureClass.SILENT)
+    if silent_per_s == 0:
+        return None, 0.0
+    every_s = scenario.restart.detection_latency_s or verified_interval_s(
+        verify_s=scenario.restart.verify_s, stall_s=0, fail_per_s=0, silent_per_s=silent_per_s
+    )
+    return every_s, scenario.restart.verify_s / every_s
+
+
+def restart_parts_s(scenario: Scenario, failure: FailureClass, tier: Tier) -> dict[str, float]:
+    """Detect, reschedule, load and init for one class restored from one tier [s]."""
+    if scenario.restart.total_s is not None:
+        return {"restart": scenario.restart.total_s}
+    parts = scenario.restart.parts[failure]
+    return {
+        "detect": parts.detect_s,
+        "reschedule": parts.reschedule_s,
+        "load": costs.load_s(scenario, tier),
+        "init": parts.init_s + scenario.restart.init_per_1k_nodes_s * scenario.nodes / 1000,
+    }
+
+
+def answers(scenario: Scenario, tiers: Sequence[Tier]) -> Iterator[tuple[FailureClass, float, Tier | None]]:
+    """Each class that happens, failures per second, and the fastest tier in use with a usable copy (None: no tier).
+
+    Classes that take the nodes away for good in some cases come in two parts, with and without returning nodes.
+    """
+    for failure in FailureClass:
+        per_s = rate_per_s(scenario, failure)
+        back = scenario.restart.nodes_return_ratio
+        for share, nodes_return in ((back, True), (1 - back, False)):
+            tier = next((t for t in tiers if t in survives(failure, nodes_return=nodes_return)), None)
+            if per_s * share > 0:
+                yield failure, per_s * share, tier
+
+
+def build_levels(scenario: Scenario, variant: Variant) -> tuple[Level, ...]:
+    """Levels of a variant, with costs, lags, restarts and bounds.
+
+    Raises:
+        Infeasible: a failure that happens would leave no copy.
+    """
+    per_s: dict[tuple[Tier, FailureClass], float] = {}
+    for failure, part_per_s, tier in answers(scenario, variant.tiers):
+        if tier is None:
+            raise Infeasible(
+                [f"no copy survives a failure of class {failure} on {', '.join(variant.tiers)} alone"],
+                {"tiers": ",".join((*variant.tiers, Tier.SHARED))},
+            )
+        per_s[tier, failure] = per_s.get((tier, failure), 0.0) + part_per_s
+    latency_s = verification(scenario)[0] or 0.0
+    levels = []
+    for tier in variant.tiers:
+        drain_s = costs.drain(scenario, tier, variant.mode)[0]
+        causes = [
+            Cause(
+                failure,
+                rate,
+                sum(restart_parts_s(scenario, failure, tier).values()),
+                drain_s + (latency_s if failure is FailureClass.SILENT else 0.0),
+            )
+            for (at, failure), rate in per_s.items()
+            if at is tier
+        ]
+        levels.append(_level(scenario, variant, tier, causes))
+    return tuple(levels)
+
+
+def _level(scenario: Scenario, variant: Variant, tier: Tier, causes: list[Cause]) -> Level:
+    drain_s = costs.drain(scenario, tier, variant.mode)[0]
+    first = tier is variant.tiers[0]
+    synchronous = first and scenario.job.stall_s is not None
+    stall_s = costs.stall_s(scenario, variant.mode) if first else 0.0
+    least_s = drain_s
+    if first:
+        copy_s = scenario.job.gpu_bytes / costs.copy_rate(scenario, variant.mode).bytes_per_s
+        least_s = 0.0 if synchronous else max(drain_s, copy_s)
+        if variant.open_drains == 0 and variant.mode == "ram":
+            least_s = max(costs.drain(scenario, each, variant.mode)[0] for each in variant.tiers)
+    if not synchronous:
+        stall_s += scenario.store.interference_ratio * drain_s
+    elif drain_s and scenario.store.drain_s is None:
+        # One tier with a given stall: the save is synchronous, nothing drains behind it.
+        causes = [replace(cause, lag_s=cause.lag_s - drain_s) for cause in causes]
+    elif drain_s:
+        stall_s += scenario.store.interference_ratio * drain_s
+        least_s = drain_s
+    most_s = float("inf")
+    limit_s = scenario.demands.max_redo_s
+    if limit_s is not None:
+        lags = [cause.lag_s for cause in causes if cause.name != FailureClass.SILENT]
+        if lags:
+            most_s = limit_s - max(lags)
+    if not causes:
+        most_s = min(most_s, max(scenario.demands.commit_within_s, least_s))
+    return Level(tier, stall_s, tuple(causes), least_s, max(most_s, 0.0))
+
+
+def variants(scenario: Scenario) -> Iterator[Variant]:
+    """All ways to build it that the machine and the demands allow, richest first."""
+    demands = scenario.demands
+    modes = ("ram", "ring", "gds") if demands.mode == "auto" else (demands.mode,)
+    for mode in modes:
+        if mode != "ram" and scenario.machine.nvme_write_bytes_per_s == 0:
+            continue
+        if mode == "gds" and scenario.machine.gds_bytes_per_s == 0:
+            continue
+        usable = [tier for tier, why_not in costs.available_tiers(scenario, mode).items() if why_not is None]
+        if demands.tiers is not None:
+            sets = [tuple(tier for tier in Tier if tier in demands.tiers)]
+            if not set(sets[0]) <= set(usable):
+                continue
+        else:
+            sets = _tier_sets(usable)
+        for tiers in sets:
+            for open_drains in (1, 0) if mode == "ram" and Tier.RAM in tiers else (1,):
+                yield Variant(mode, tiers, open_drains)
+
+
+def _tier_sets(usable: Sequence[Tier]) -> list[tuple[Tier, ...]]:
+    """The landing tier and the store always; what lies between if it pays."""
+    landing = Tier.RAM if Tier.RAM in usable else Tier.NVME
+    between = [tier for tier in usable if tier not in (landing, Tier.SHARED)]
+    picks = itertools.chain.from_iterable(
+        itertools.combinations(between, count) for count in range(len(between), -1, -1)
+    )
+    return [(landing, *pick, Tier.SHARED) for pick in picks]
+
+
+def ram_of(scenario: Scenario, variant: Variant) -> costs.Ram:
+    """RAM sum of a variant. Without a RAM tier nothing is kept there."""
+    mode = variant.mode if Tier.RAM in variant.tiers or variant.mode != "ram" else "ring"
+    return costs.ram_sum(scenario, mode, open_drains=variant.open_drains, peers=variant.peers)
+
+
+def bounds_of(scenario: Scenario) -> Bounds:
+    """The bounds that the designer's words put on the search."""
+    return Bounds(
+        quantum_s=scenario.job.step_s if scenario.job.step_known else None,
+        max_stall_ratio=scenario.demands.max_stall_ratio,
+        fixed_first_s=scenario.demands.interval_s,
+    )
+
+
+def best_design(scenario: Scenario) -> Design:
+    """The design that keeps most training and every demand.
+
+    The exact form is searched for the three variants that look best to first order; a variant with more tiers wins only
+    if it keeps more. Modes: RAM wherever it fits; a ring or GDS only if RAM does not, or if asked for.
+    Raises:
+        Infeasible: nothing keeps the demands (the last reason met; `demands.py` says it in full).
+    """
+    shortlist, refused = _shortlist(scenario)
+    designs = []
+    for variant in shortlist:
+        try:
+            designs.append(finish(scenario, variant))
+        except Infeasible as error:
+            refused.append(error)
+    if not designs:
+        raise refused[-1] if refused else ConfigError("no tier can be used on this machine")
+    return max(designs, key=lambda design: design.ettr)
+
+
+def _shortlist(scenario: Scenario) -> tuple[list[Variant], list[Infeasible]]:
+    """The three variants most promising to first order, of the first mode that works at all."""
+    refused: list[Infeasible] = []
+    by_mode: dict[str, list[tuple[float, Variant]]] = {}
+    for variant in variants(scenario):
+        ram = ram_of(scenario, variant)
+        if not ram.fits:
+            refused.append(_no_room(ram, variant))
+            continue
+        try:
+            levels = build_levels(scenario, variant)
+        except Infeasible as error:
+            refused.append(error)
+            continue
+        by_mode.setdefault(variant.mode, []).append((_rough_loss(levels), variant))
+    ranked = []
+    for mode in ("ram", "ring", "gds"):
+        found = sorted(by_mode.get(mode, []), key=lambda pair: pair[0])
+        ranked += found[:3] if mode == "ram" or not by_mode.get("ram") else []
+    return [variant for _, variant in sorted(ranked, key=lambda pair: pair[0])], refused
+
+
+def _rough_loss(levels: Sequence[Level]) -> float:
+    from hinan.plan.joint import first_order_intervals_s
+
+    least = [max(level.least_interval_s, 1e-9) for level in levels]
+    intervals = first_order_intervals_s(levels, Bounds(), least, [1e12] * len(levels))
+    return first_order_loss(levels, intervals)
+
+
+def _no_room(ram: costs.Ram, variant: Variant) -> Infeasible:
+    return Infeasible(
+        [
+            f"RAM: {ram.slots} slots and {ram.peer_slots} peer slots of {ram.image_bytes / 1e9:.4g} GB need "
+            f"{ram.needed_bytes / 1e9:.4g} GB, there are {ram.budget_bytes / 1e9:.4g} GB"
+        ],
+        {"ram": f"{ram.needed_bytes / 1e9 * 1.001:.4f}GB", "mode": variant.mode},
+    )
+
+
+def finish(scenario: Scenario, variant: Variant, *, pattern: Pattern | None = None) -> Design:
+    """A variant with its best intervals (or the given ones), and what it keeps.
+
+    Raises:
+        Infeasible: its bounds contradict each other.
+    """
+    levels = build_levels(scenario, variant)
+    pattern = pattern or solve(levels, bounds_of(scenario))
+    every_s, share = verification(scenario)
+    return Design(
+        variant, levels, pattern, every_s, share, exact_ettr(levels, pattern) / (1 + share), ram_of(scenario, variant)
+    )

@@ -1,0 +1,131 @@
+"""The decision in sentences: the formula, the numbers put in, where they are from, and what would flip it.
+
+Owns:      the sentences. Computes only break-even points of the decision at hand.
+"""
+
+from __future__ import annotations
+
+from hinan.core.units import format_bytes, format_seconds
+from hinan.plan import formulas
+from hinan.plan.answer import Answer
+from hinan.plan.origin import Kind
+
+
+def explain(found: Answer, *, inputs: bool = True) -> str:
+    """Paragraphs for a designer who must defend the interval."""
+    parts = [
+        *_intervals(found),
+        _failures(found),
+        _witnesses(found),
+        *_modes(found),
+        *_flips(found),
+        _judged(found),
+        _inputs(found) if inputs else "",
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _intervals(found: Answer) -> list[str]:
+    sentences = []
+    for tier, level in zip(found.tiers, found.design.levels, strict=True):
+        served = ", ".join(cause.name for cause in level.causes) or "no failure of the table"
+        if level.per_s == 0:
+            sentences.append(
+                f"{tier.tier}: every {format_seconds(tier.interval_s)}. It answers {served}; it is written as the "
+                "promise that outlives the hosts."
+            )
+            continue
+        mtti_s = 1 / level.per_s
+        wanted_s = formulas.young_interval_s(stall_s=level.stall_s, mtti_s=mtti_s) if level.stall_s > 0 else 0.0
+        sentence = (
+            f"{tier.tier}: every {format_seconds(tier.interval_s)} ({tier.interval_steps} steps). It answers {served}, "
+            f"one every {format_seconds(mtti_s)}. Young: sqrt(2 x {level.stall_s:.4g} s x {mtti_s:.5g} s) = "
+            f"{wanted_s:.4g} s alone"
+        )
+        if tier.drain_s > 0:
+            sentence += f"; a drain takes {format_seconds(tier.drain_s)} ({tier.limited_by}), saves cannot be closer"
+        if abs(tier.interval_s / wanted_s - 1) > 0.2 if wanted_s else False:
+            sentence += "; nesting, whole steps or a limit moved it from there"
+        sentences.append(sentence + ".")
+    return sentences
+
+
+def _failures(found: Answer) -> str:
+    table = found.scenario.failures
+    return (
+        f"Failures: {table.total_per_node_day:.4g} per node-day on {found.scenario.nodes:,} nodes: one interruption "
+        f"every {format_seconds(found.scenario.mtti_s)}. Source: {table.source}."
+    )
+
+
+def _witnesses(found: Answer) -> str:
+    w = found.witnesses
+    closed = f"refused ({w.closed_form_refused})" if w.closed_form is None else f"{w.closed_form:.4f}"
+    return (
+        f"ETTR: the closed form (1 - sum of C/tau + lam (tau/2 + lag + R)) says {closed}; the exact exponential form "
+        f"{w.exact:.4f}; a simulation of {w.monte_carlo.failures:,} failures {w.simulated:.4f} ± "
+        f"{1.96 * w.simulated_stderr:.4f}. They {'agree' if w.agree else 'do not agree'}."
+    )
+
+
+def _modes(found: Answer) -> list[str]:
+    sentences = []
+    for mode in found.modes:
+        state = "possible" if mode.possible else f"not possible: {mode.why_not}"
+        sentences.append(
+            f"{mode.mode}: {state}; stall {format_seconds(mode.stall_s) if mode.stall_s < 1e9 else 'none'}"
+            f" (limited by {mode.limited_by}), {format_bytes(mode.ram_needed_bytes)} of RAM, "
+            f"{mode.dram_traffic_ratio:.0f} bytes of DRAM traffic per byte; {mode.break_even}."
+        )
+    chosen = found.design.variant.mode
+    return ["Where the copy lands: " + chosen + ".\n" + "\n".join(f"  {sentence}" for sentence in sentences)]
+
+
+def _flips(found: Answer) -> list[str]:
+    """The points at which another decision would be right."""
+    scenario, design = found.scenario, found.design
+    first, top = design.levels[0], design.levels[-1]
+    lines = []
+    if first.per_s > 0 and first.stall_s > 0:
+        one_step = scenario.job.step_s**2 / 2 * first.per_s
+        lines.append(f"every single step would be right below a stall of {format_seconds(one_step)}")
+        mtti_s = 1 / first.per_s
+        lines.append(
+            f"five minutes would be right where stall x MTTI = 45,000 s^2; here it is {first.stall_s * mtti_s:,.0f}"
+        )
+    if top.least_interval_s > 0 and top.per_s > 0 and top.stall_s > 0:
+        gpus = formulas.gpus_where_drain_binds(
+            cost_s=top.stall_s,
+            drain_s=top.least_interval_s,
+            per_node_day=top.per_s * 86_400 / scenario.nodes,
+            gpus_per_node=scenario.machine.gpus_per_node,
+        )
+        lines.append(f"the drain to {top.name} would set its interval above {gpus:,.0f} GPUs")
+    if found.binding is not None:
+        lines.append(
+            f"the binding constraint is {found.binding.name}: {found.binding.what} buys {found.binding.gain_ratio:.4%}"
+        )
+    return ["What would flip it: " + "; ".join(lines) + "."] if lines else []
+
+
+def _judged(found: Answer) -> str:
+    if found.judged is None:
+        return ""
+    j = found.judged
+    return (
+        f"The interval given, {format_seconds(j.interval_s)}, keeps {j.ettr:.4f}; the best one, "
+        f"{format_seconds(j.best_interval_s)}, keeps {j.best_ettr:.4f}: the habit costs {j.best_ettr - j.ettr:.4%} "
+        f"of all GPU time. {j.right_where}."
+    )
+
+
+def _inputs(found: Answer) -> str:
+    lines = ["Inputs that are guesses, to be replaced by measurements:"]
+    for name, origin in sorted(found.scenario.origins().items()):
+        if origin.kind is Kind.GUESSED:
+            lines.append(f"  {name}: {origin.source}")
+    lines.append("Measured or published:")
+    for name, origin in sorted(found.scenario.origins().items()):
+        if origin.kind in (Kind.MEASURED, Kind.DEFAULT):
+            lines.append(f"  {name}: {origin.source}")
+    return "\n".join(lines)

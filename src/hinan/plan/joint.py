@@ -1,0 +1,257 @@
+"""Intervals of all levels found together: first order to start, the exact form to finish, whole numbers at the end.
+
+Owns:      the search. `solve` takes levels with bounds, gives a nested pattern.
+Promises:  saves of level k never follow each other faster than its drain; redo limits and the stall budget hold; the
+           answer is a local optimum of the exact form in whole steps and whole multiples. Deterministic.
+Relies on: the loss being smooth and single-humped in every interval (it is, for exponential failures).
+Never:     returns a pattern that breaks a bound: it raises Infeasible, with the nearest bounds that work.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from hinan.plan.checks import Infeasible
+from hinan.plan.exact import exact_ettr
+from hinan.plan.levels import Cause, Level, Pattern, check_levels
+
+_TINY = 1e-9
+_MAX_MULTIPLE = 1_000_000
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What the search must respect beside the levels' own limits."""
+
+    quantum_s: float | None = None
+    """Training step: level-1 intervals are whole multiples of it; None: any length."""
+    max_stall_ratio: float | None = None
+    fixed_first_s: float | None = None
+    """Judge this level-1 interval: only the others are searched."""
+
+
+def stall_ratio(levels: Sequence[Level], intervals_s: Sequence[float]) -> float:
+    """Training time spent saving, per training time [0-]."""
+    return sum(level.stall_s / interval_s for level, interval_s in zip(levels, intervals_s, strict=True))
+
+
+def first_order_loss(levels: Sequence[Level], intervals_s: Sequence[float]) -> float:
+    """Sum over levels of C/tau + lam (tau/2 + lag + R) [0-]: what the closed forms say is lost."""
+    waste = stall_ratio(levels, intervals_s)
+    for level, interval_s in zip(levels, intervals_s, strict=True):
+        waste += level.per_s * interval_s / 2
+        waste += sum(cause.per_s * (cause.restart_s + cause.lag_s) for cause in level.causes)
+    return waste
+
+
+def solve(levels: Sequence[Level], bounds: Bounds) -> Pattern:
+    """The best nested pattern within the bounds.
+
+    Raises:
+        Infeasible: the redo limit is below the drain, or the stall budget cannot be kept within the redo limits.
+        ConfigError: no level, or nothing ever fails.
+    """
+    check_levels(levels)
+    least, most = _ranges(levels, bounds)
+    _check_stall_budget(levels, most, bounds)
+    start = first_order_intervals_s(levels, bounds, least, most)
+    return _refine([_merged(level) for level in levels], bounds, start, least, most)
+
+
+def _merged(level: Level) -> Level:
+    """The level with one cause of the same rate and mean restart and lag: enough for the search, several times faster.
+
+    How restart and lag spread around their mean moves the kept share, and hardly the intervals.
+    """
+    if len(level.causes) < 2 or level.per_s == 0:
+        return level
+    restart_s = sum(cause.per_s * cause.restart_s for cause in level.causes) / level.per_s
+    lag_s = sum(cause.per_s * cause.lag_s for cause in level.causes) / level.per_s
+    return replace(level, causes=(Cause("all", level.per_s, restart_s, lag_s),))
+
+
+def _ranges(levels: Sequence[Level], bounds: Bounds) -> tuple[list[float], list[float]]:
+    """Least and most interval of each level once nesting is taken into account."""
+    least = [max(level.least_interval_s, bounds.quantum_s or 0.0, _TINY) for level in levels]
+    most = [level.most_interval_s for level in levels]
+    if bounds.fixed_first_s is not None:
+        least[0] = most[0] = bounds.fixed_first_s
+    for k in range(1, len(levels)):
+        least[k] = max(least[k], least[k - 1])
+    for k in range(len(levels) - 2, -1, -1):
+        most[k] = min(most[k], most[k + 1])
+    for level, low, high in zip(levels, least, most, strict=True):
+        if low > high * (1 + 1e-12):
+            raise Infeasible(
+                [f"tier {level.name} can save every {low:.4g} s at most, the redo limit asks for {high:.4g} s"],
+                {},
+            )
+    return least, most
+
+
+def _check_stall_budget(levels: Sequence[Level], most: Sequence[float], bounds: Bounds) -> None:
+    if bounds.max_stall_ratio is None:
+        return
+    lowest = sum(level.stall_s / high for level, high in zip(levels, most, strict=True) if math.isfinite(high))
+    if lowest > bounds.max_stall_ratio:
+        raise Infeasible(
+            [f"the redo limit costs at least {lowest:.3%} of stall, {bounds.max_stall_ratio:.3%} are allowed"],
+            _stall_allowed(lowest * 1.02),
+        )
+
+
+def _stall_allowed(ratio: float) -> dict[str, str]:
+    """The stall budget that would do; none where even all of the time would not: then the other limit has to give."""
+    return {"max-stall": f"{ratio * 100:.4g}%"} if ratio < 1 else {}
+
+
+def first_order_intervals_s(
+    levels: Sequence[Level], bounds: Bounds, least: Sequence[float], most: Sequence[float]
+) -> list[float]:
+    """Optimum of the first-order loss with nesting, bounds and stall budget [s per level].
+
+    Each level alone wants sqrt(2 C / lam); neighbours in the wrong order are pooled (C and lam add up). The stall
+    budget is kept by a price on stall, found by bisection.
+    """
+    intervals = _pooled(levels, 1.0, least, most)
+    budget = bounds.max_stall_ratio
+    if budget is None or stall_ratio(levels, intervals) <= budget:
+        return intervals
+    low, high = 1.0, 2.0
+    while stall_ratio(levels, _pooled(levels, high, least, most)) > budget * (1 - 1e-6) and high < 1e18:
+        high *= 2
+    for _ in range(80):
+        price = math.sqrt(low * high)
+        over = stall_ratio(levels, _pooled(levels, price, least, most)) > budget
+        low, high = (price, high) if over else (low, price)
+    return _pooled(levels, high, least, most)
+
+
+def _pooled(levels: Sequence[Level], price: float, least: Sequence[float], most: Sequence[float]) -> list[float]:
+    pools: list[tuple[float, float, int]] = []
+    for level in levels:
+        pools.append((level.stall_s * price, level.per_s, 1))
+        while len(pools) > 1 and _best(*pools[-2][:2]) >= _best(*pools[-1][:2]):
+            c1, p1, n1 = pools.pop(-2)
+            c2, p2, n2 = pools.pop()
+            pools.append((c1 + c2, p1 + p2, n1 + n2))
+    flat = [_best(cost, per_s) for cost, per_s, count in pools for _ in range(count)]
+    return [min(max(tau, low), high) for tau, low, high in zip(flat, least, most, strict=True)]
+
+
+def _best(cost_s: float, per_s: float) -> float:
+    return math.sqrt(2 * cost_s / per_s) if per_s > 0 else (math.inf if cost_s > 0 else 0.0)
+
+
+def _refine(
+    levels: Sequence[Level], bounds: Bounds, start: Sequence[float], least: Sequence[float], most: Sequence[float]
+) -> Pattern:
+    """Pattern search on the exact form: each interval by factors that shrink until nothing moves, then by ones."""
+    horizon = 10 / min(level.per_s for level in levels if level.per_s > 0)
+    aims = [tau if math.isfinite(tau) else horizon for tau in start]
+    seen: dict[Pattern, float] = {}  # many trials snap to the same whole numbers
+
+    def value(pattern: Pattern) -> float:
+        if pattern not in seen:
+            seen[pattern] = _value(levels, pattern, bounds, least, most)
+        return seen[pattern]
+
+    best = _snap(aims, bounds, least, most)
+    factor, last = 1.6, 1.0003 if bounds.quantum_s else 1.000002
+    while factor > last:
+        moved = False
+        for k in range(len(aims)):
+            for scale in (factor, 1 / factor):
+                trial_aims = [*aims[:k], aims[k] * scale, *aims[k + 1 :]]
+                trial = _snap(trial_aims, bounds, least, most)
+                if value(trial) > value(best):
+                    aims, best, moved = trial_aims, trial, True
+        if not moved:
+            factor = math.sqrt(factor)
+    best = _by_ones(best, value, bounds)
+    if value(best) == -math.inf:
+        best = _nearest_allowed(levels, best, bounds, least, most)
+    return best
+
+
+def _snap(aims: Sequence[float], bounds: Bounds, least: Sequence[float], most: Sequence[float]) -> Pattern:
+    """The nested pattern nearest to the intervals aimed at."""
+    first = min(max(aims[0], least[0]), most[0])
+    if bounds.fixed_first_s is None and bounds.quantum_s is not None:
+        steps = max(1, round(first / bounds.quantum_s))
+        steps = max(steps, math.ceil(least[0] / bounds.quantum_s - 1e-9))
+        while steps > 1 and steps * bounds.quantum_s > most[0] * (1 + 1e-12):
+            steps -= 1
+        first = steps * bounds.quantum_s
+    multiples, below = [], first
+    for k in range(1, len(aims)):
+        wanted = max(1, round(min(max(aims[k], least[k]), most[k]) / below))
+        wanted = max(wanted, math.ceil(least[k] / below - 1e-9))
+        if wanted * below > most[k] * (1 + 1e-12) and wanted > 1:
+            wanted = max(1, math.floor(most[k] / below + 1e-9))
+        multiples.append(min(wanted, _MAX_MULTIPLE))
+        below *= multiples[-1]
+    return Pattern(first, tuple(multiples))
+
+
+def _allowed(
+    levels: Sequence[Level], pattern: Pattern, bounds: Bounds, least: Sequence[float], most: Sequence[float]
+) -> bool:
+    intervals = pattern.intervals_s()
+    inside = all(
+        low * (1 - 1e-9) <= tau <= high * (1 + 1e-9) for low, tau, high in zip(least, intervals, most, strict=True)
+    )
+    limit = bounds.max_stall_ratio
+    return inside and (limit is None or stall_ratio(levels, intervals) <= limit * (1 + 1e-9))
+
+
+def _value(
+    levels: Sequence[Level], pattern: Pattern, bounds: Bounds, least: Sequence[float], most: Sequence[float]
+) -> float:
+    """Exact share of kept training, or -inf outside the bounds. Where a float cannot hold it: minus the first-order
+    loss, so that the search still knows which way is better."""
+    if not _allowed(levels, pattern, bounds, least, most):
+        return -math.inf
+    return exact_ettr(levels, pattern) or -first_order_loss(levels, pattern.intervals_s())
+
+
+def _by_ones(best: Pattern, value: Callable[[Pattern], float], bounds: Bounds) -> Pattern:
+    """Improves by single steps and single multiples until no neighbour is better."""
+    for _ in range(200):
+        trials = []
+        if bounds.fixed_first_s is None and bounds.quantum_s is not None:
+            trials += [
+                Pattern(best.work_s + d * bounds.quantum_s, best.multiples)
+                for d in (1, -1)
+                if best.work_s + d * bounds.quantum_s > bounds.quantum_s / 2
+            ]
+        for k, multiple in enumerate(best.multiples):
+            for other in (multiple - 1, multiple + 1):
+                if other >= 1:
+                    trials.append(Pattern(best.work_s, (*best.multiples[:k], other, *best.multiples[k + 1 :])))
+        better = max(trials, key=value, default=best)
+        if value(better) <= value(best):
+            break
+        best = better
+    return best
+
+
+def _nearest_allowed(
+    levels: Sequence[Level], pattern: Pattern, bounds: Bounds, least: Sequence[float], most: Sequence[float]
+) -> Pattern:
+    """Rounding to whole steps broke a bound: look for any allowed pattern nearby before giving up."""
+    quantum = bounds.quantum_s
+    for shrink in (1.0, 0.98, 1.02, 0.95, 1.05, 0.9, 1.1, 0.8, 1.25, 0.65, 1.5, 0.5, 2.0, 0.3, 3.0, 0.1, 10.0):
+        aims = [tau * shrink for tau in pattern.intervals_s()]
+        trial = _snap(aims, bounds, least, most)
+        if _allowed(levels, trial, bounds, least, most):
+            return trial
+    first = most[0] if math.isfinite(most[0]) else pattern.work_s
+    if quantum is not None:
+        first = max(1, math.floor(first / quantum + 1e-9)) * quantum
+    longest = [high if math.isfinite(high) else tau for high, tau in zip(most, pattern.intervals_s(), strict=True)][1:]
+    needed = stall_ratio(levels, _snap([first, *longest], bounds, least, [*most]).intervals_s())
+    nearest = _stall_allowed(needed * 1.05) if bounds.max_stall_ratio is not None else {}
+    raise Infeasible(["no whole number of steps keeps both the redo limit and the stall budget"], nearest)

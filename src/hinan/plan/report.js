@@ -1,0 +1,273 @@
+// The planner's exact form and joint search, for the sliders of the report. A port of exact.py, joint.py and losses.py,
+// line for line, so that the page and `hinan plan --json` give the same numbers (a test in a real browser compares them).
+"use strict";
+const TINY = 1e-9, MAX_MULTIPLE = 1000000;
+
+// ---- exact.py ----
+function rates(levels) {
+  const rows = [];
+  levels.forEach((level, at) => level.causes.forEach(c => { if (c.per_s > 0) rows.push({ ...c, at }); }));
+  return { rows, total: rows.reduce((sum, r) => sum + r.per_s, 0) };
+}
+function segment(length, R) {
+  const struck = -Math.expm1(-R.total * length), share = struck / R.total;
+  return { time: share, done: 1 - struck, ends: R.rows.map(r => r.per_s * share) };
+}
+function repeat(block, times) {
+  const done = Math.pow(block.done, times), missing = 1 - block.done;
+  const entered = missing < 1e-14 ? times : -Math.expm1(times * Math.log1p(-missing)) / missing;
+  return { time: block.time * entered, done, ends: block.ends.map(e => e * entered) };
+}
+const then = (a, b) => ({
+  time: a.time + a.done * b.time, done: a.done * b.done, ends: a.ends.map((e, i) => e + a.done * b.ends[i]),
+});
+function restart(length, own, floor, R) {
+  const once = segment(length, R), bar = Math.max(own, floor);
+  const low = R.rows.reduce((sum, r, i) => sum + (r.at < bar ? once.ends[i] : 0), 0);
+  return {
+    time: once.time / (1 - low), done: once.done / (1 - low),
+    ends: once.ends.map((e, i) => (R.rows[i].at < bar ? 0 : e / (1 - low))),
+  };
+}
+function saving(length, level, R) {
+  if (length === 0) return { time: 0, done: 1, ends: R.rows.map(() => 0) };
+  const once = segment(length, R);
+  let back = 0, time = once.time;
+  const ends = R.rows.map((r, i) => (r.at >= level ? once.ends[i] : 0));
+  R.rows.forEach((r, i) => {
+    if (r.at >= level) return;
+    const way = restart(r.restart_s, r.at, level, R);
+    back += once.ends[i] * way.done;
+    time += once.ends[i] * way.time;
+    ends.forEach((_, j) => { ends[j] += once.ends[i] * way.ends[j]; });
+  });
+  return { time: time / (1 - back), done: once.done / (1 - back), ends: ends.map(e => e / (1 - back)) };
+}
+function fresh(length, below, R) {
+  if (!below.length) return segment(length, R);
+  const last = below.at(-1), rest = below.slice(0, -1), first = Math.min(length, last.wall + last.lag);
+  const start = closed(fresh(first, rest, R), rest, below.length - 1, R, false);
+  return first === length ? start : then(start, repeat(last.block, (length - first) / last.wall));
+}
+function recoveries(own, below, level, R, lags) {
+  const first = own.map(i => {
+    const way = restart(R.rows[i].restart_s, level, level, R), redo = lags ? R.rows[i].lag_s : 0;
+    return redo > 0 ? then(way, fresh(redo, below, R)) : way;
+  });
+  const size = own.length;
+  const rows = first.map((f, r) => [
+    ...own.map((o, c) => (r === c ? 1 : 0) - f.ends[o]), f.time, f.done,
+    ...f.ends.map((e, j) => (own.includes(j) ? 0 : e)),
+  ]);
+  for (let c = 0; c < size; c++) {
+    const pivot = rows[c][c];
+    rows[c] = rows[c].map(v => v / pivot);
+    for (let r = 0; r < size; r++) {
+      if (r === c || rows[r][c] === 0) continue;
+      const factor = rows[r][c];
+      rows[r] = rows[r].map((v, k) => v - factor * rows[c][k]);
+    }
+  }
+  return rows.map(row => ({ time: row[size], done: row[size + 1], ends: row.slice(size + 2) }));
+}
+function closed(attempt, below, level, R, lags = true) {
+  const own = R.rows.map((r, i) => (r.at === level ? i : -1)).filter(i => i >= 0);
+  if (!own.length) return attempt;
+  const ways = recoveries(own, below, level, R, lags);
+  let time = attempt.time;
+  own.forEach((i, w) => { time += attempt.ends[i] * ways[w].time; });
+  const ends = R.rows.map((_, j) => (own.includes(j) ? 0
+    : attempt.ends[j] + own.reduce((sum, i, w) => sum + attempt.ends[i] * ways[w].ends[j], 0)));
+  const scale = attempt.done + ends.reduce((a, b) => a + b, 0);
+  return { time: time / scale, done: attempt.done / scale, ends: ends.map(e => e / scale) };
+}
+function meanLag(level, R) {
+  const own = R.rows.filter(r => r.at === level), total = own.reduce((sum, r) => sum + r.per_s, 0);
+  return total ? own.reduce((sum, r) => sum + r.per_s * r.lag_s, 0) / total : 0;
+}
+function exactEttr(levels, pattern) {
+  const R = rates(levels);
+  let wall = pattern.work + levels[0].stall_s;
+  const below = [];
+  let block = closed(segment(wall, R), below, 0, R);
+  pattern.multiples.forEach((multiple, n) => {
+    const k = n + 1;
+    below.push({ block, wall, lag: meanLag(n, R) });
+    const attempt = then(repeat(block, multiple), saving(levels[k].stall_s, k, R));
+    wall = wall * multiple + levels[k].stall_s;
+    block = closed(attempt, below, k, R);
+  });
+  const kept = intervals(pattern).at(-1) / block.time;
+  return Number.isFinite(kept) && kept > 0 ? kept : 0;
+}
+
+// ---- joint.py ----
+function intervals(pattern) {
+  const out = [pattern.work];
+  pattern.multiples.forEach(m => out.push(out.at(-1) * m));
+  return out;
+}
+const perS = level => level.causes.reduce((sum, c) => sum + c.per_s, 0);
+const stallRatio = (levels, taus) => levels.reduce((sum, l, i) => sum + l.stall_s / taus[i], 0);
+function firstOrderLoss(levels, taus) {
+  return stallRatio(levels, taus) + levels.reduce((sum, l, i) => sum + perS(l) * taus[i] / 2
+    + l.causes.reduce((s, c) => s + c.per_s * (c.restart_s + c.lag_s), 0), 0);
+}
+const best = (cost, rate) => (rate > 0 ? Math.sqrt(2 * cost / rate) : cost > 0 ? Infinity : 0);
+const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
+function pooled(levels, price, least, most) {
+  const pools = [];
+  levels.forEach(level => {
+    pools.push([level.stall_s * price, perS(level), 1]);
+    while (pools.length > 1 && best(...pools.at(-2)) >= best(...pools.at(-1))) {
+      const b = pools.pop(), a = pools.pop();
+      pools.push([a[0] + b[0], a[1] + b[1], a[2] + b[2]]);
+    }
+  });
+  const flat = pools.flatMap(([cost, rate, count]) => Array(count).fill(best(cost, rate)));
+  return flat.map((tau, i) => clamp(tau, least[i], most[i]));
+}
+function firstOrderIntervals(levels, budget, least, most) {
+  const taus = pooled(levels, 1, least, most);
+  if (budget === null || stallRatio(levels, taus) <= budget) return taus;
+  let low = 1, high = 2;
+  while (stallRatio(levels, pooled(levels, high, least, most)) > budget * (1 - 1e-6) && high < 1e18) high *= 2;
+  for (let i = 0; i < 80; i++) {
+    const price = Math.sqrt(low * high);
+    if (stallRatio(levels, pooled(levels, price, least, most)) > budget) low = price; else high = price;
+  }
+  return pooled(levels, high, least, most);
+}
+function evenRound(x) { // Python rounds halves to even
+  const down = Math.floor(x), rest = x - down;
+  return rest < 0.5 ? down : rest > 0.5 ? down + 1 : down % 2 === 0 ? down : down + 1;
+}
+function snap(aims, B, least, most) {
+  let first = clamp(aims[0], least[0], most[0]);
+  if (B.fixed === null && B.quantum !== null) {
+    let steps = Math.max(1, evenRound(first / B.quantum), Math.ceil(least[0] / B.quantum - 1e-9));
+    while (steps > 1 && steps * B.quantum > most[0] * (1 + 1e-12)) steps--;
+    first = steps * B.quantum;
+  }
+  const multiples = [];
+  let below = first;
+  for (let k = 1; k < aims.length; k++) {
+    let wanted = Math.max(1, evenRound(clamp(aims[k], least[k], most[k]) / below));
+    wanted = Math.max(wanted, Math.ceil(least[k] / below - 1e-9));
+    if (wanted * below > most[k] * (1 + 1e-12) && wanted > 1) wanted = Math.max(1, Math.floor(most[k] / below + 1e-9));
+    multiples.push(Math.min(wanted, MAX_MULTIPLE));
+    below *= multiples.at(-1);
+  }
+  return { work: first, multiples };
+}
+function value(levels, pattern, B, least, most) {
+  const taus = intervals(pattern);
+  const inside = taus.every((tau, i) => least[i] * (1 - 1e-9) <= tau && tau <= most[i] * (1 + 1e-9));
+  if (!inside || (B.budget !== null && stallRatio(levels, taus) > B.budget * (1 + 1e-9))) return -Infinity;
+  return exactEttr(levels, pattern) || -firstOrderLoss(levels, taus);
+}
+function merged(level) {
+  const rate = perS(level);
+  if (level.causes.length < 2 || rate === 0) return level;
+  const mean = key => level.causes.reduce((sum, c) => sum + c.per_s * c[key], 0) / rate;
+  return { ...level, causes: [{ name: "all", per_s: rate, restart_s: mean("restart_s"), lag_s: mean("lag_s") }] };
+}
+function solve(all, B) {
+  const levels = all.map(merged);
+  const least = levels.map(l => Math.max(l.least_s, B.quantum || 0, TINY));
+  const most = levels.map(l => (l.most_s === null ? Infinity : l.most_s));
+  if (B.fixed !== null) least[0] = most[0] = B.fixed;
+  for (let k = 1; k < levels.length; k++) least[k] = Math.max(least[k], least[k - 1]);
+  for (let k = levels.length - 2; k >= 0; k--) most[k] = Math.min(most[k], most[k + 1]);
+  if (least.some((low, k) => low > most[k] * (1 + 1e-12))) return null;
+  const horizon = 10 / Math.min(...levels.map(perS).filter(rate => rate > 0));
+  let aims = firstOrderIntervals(levels, B.budget, least, most).map(t => (Number.isFinite(t) ? t : horizon));
+  let pick = snap(aims, B, least, most), worth = value(levels, pick, B, least, most);
+  let factor = 1.6;
+  const last = B.quantum ? 1.0003 : 1.000002;
+  while (factor > last) {
+    let moved = false;
+    for (let k = 0; k < aims.length; k++) {
+      for (const scale of [factor, 1 / factor]) {
+        const trial = aims.map((a, i) => (i === k ? a * scale : a));
+        const pattern = snap(trial, B, least, most), v = value(levels, pattern, B, least, most);
+        if (v > worth) { aims = trial; pick = pattern; worth = v; moved = true; }
+      }
+    }
+    if (!moved) factor = Math.sqrt(factor);
+  }
+  for (let i = 0; i < 200; i++) {
+    const trials = [];
+    if (B.fixed === null && B.quantum !== null) {
+      [1, -1].forEach(d => {
+        const work = pick.work + d * B.quantum;
+        if (work > B.quantum / 2) trials.push({ work, multiples: pick.multiples });
+      });
+    }
+    pick.multiples.forEach((m, k) => [m - 1, m + 1].forEach(other => {
+      if (other >= 1) trials.push({ work: pick.work, multiples: pick.multiples.map((x, j) => (j === k ? other : x)) });
+    }));
+    let top = -Infinity, next = null;
+    trials.forEach(t => { const v = value(levels, t, B, least, most); if (v > top) { top = v; next = t; } });
+    if (next === null || top <= worth) break;
+    pick = next; worth = top;
+  }
+  return worth === -Infinity ? null : pick;
+}
+
+// ---- sliders: factors on the planned scenario ----
+function scaled(levels, knobs, verify) {
+  const silent = levels.reduce((sum, l) => sum + l.causes.reduce((s, c) => s + (c.silent ? c.per_s : 0), 0), 0) / knobs.mtti;
+  let every = null;
+  if (silent > 0) every = verify.fixed_s !== null ? verify.fixed_s : Math.sqrt(verify.cost_s / silent);
+  const out = levels.map(l => {
+    const drain = l.drain_s * knobs.drain;
+    return {
+      ...l, drain_s: drain, slow_s: l.slow_s * knobs.drain,
+      stall_s: l.own_stall_s * knobs.stall + l.slow_s * knobs.drain,
+      least_s: l.least_from_drain ? l.least_s * knobs.drain : l.least_s,
+      causes: l.causes.map(c => ({
+        ...c, per_s: c.per_s / knobs.mtti, restart_s: c.restart_s * knobs.restart,
+        lag_s: c.drain_lag_s * knobs.drain + (c.silent ? every : 0),
+      })),
+    };
+  });
+  return { levels: out, every, share: every === null ? 0 : verify.cost_s / every };
+}
+function design(variants, knobs, verify, B) {
+  const ranked = variants.map(v => {
+    const s = scaled(v.levels, knobs, verify);
+    const least = s.levels.map(l => Math.max(l.least_s, 1e-9)), most = s.levels.map(() => 1e12);
+    return { ...v, ...s, rough: firstOrderLoss(s.levels, firstOrderIntervals(s.levels, null, least, most)) };
+  }).sort((a, b) => a.rough - b.rough).slice(0, 3);
+  let winner = null;
+  ranked.forEach(v => {
+    const pattern = solve(v.levels, B);
+    if (pattern === null) return;
+    const ettr = exactEttr(v.levels, pattern) / (1 + v.share);
+    if (winner === null || ettr > winner.ettr) winner = { ...v, pattern, ettr, taus: intervals(pattern) };
+  });
+  return winner;
+}
+function withFirst(pattern, work) {
+  const wanted = intervals(pattern).slice(1), multiples = [];
+  let below = work;
+  wanted.forEach(w => { multiples.push(Math.max(1, evenRound(w / below))); below *= multiples.at(-1); });
+  return { work, multiples };
+}
+function losses(d, parts, knobs) {
+  const out = { stall: 0, interference: 0, redo: 0 };
+  d.levels.forEach((l, i) => {
+    out.stall += (l.stall_s - l.slow_s) / d.taus[i];
+    out.interference += l.slow_s / d.taus[i];
+    l.causes.forEach(c => {
+      out.redo += c.per_s * (c.lag_s + d.taus[i] / 2);
+      Object.entries(parts[`${l.name}/${c.name}`]).forEach(([part, s]) => {
+        out[part] = (out[part] || 0) + c.per_s * s * knobs.restart;
+      });
+    });
+  });
+  out.verify = d.share;
+  const whole = Object.values(out).reduce((a, b) => a + b, 0), scale = whole > 0 ? (1 - d.ettr) / whole : 0;
+  return Object.entries(out).map(([name, v]) => [name, v * scale]).filter(([, v]) => v > 0).sort((a, b) => b[1] - a[1]);
+}

@@ -1,0 +1,320 @@
+"""The designer's words as a table: every setting with its unit, meaning and an example; text in, scenario out.
+
+Owns:      names and meaning of the settings that the command line, the report and `nearest` share.
+Promises:  one text means one scenario; a text that cannot be read is refused with its name and an example.
+Never:     asks the machine it runs on: a plan for another cluster must not depend on this one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hinan.core.errors import ConfigError
+from hinan.core.units import parse_bytes, parse_seconds
+from hinan.plan.checks import Infeasible
+from hinan.plan.failures import DAY_S, FailureTable, Tier, table, table_from_json
+from hinan.plan.machines import machine
+from hinan.plan.origin import GIVEN, Origin, default, guessed
+from hinan.plan.scenario import BYTES_PER_PARAMETER, Demands, Job, Restart, RestartParts, Scenario, Store
+
+_SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
+
+
+def parse_count(text: str) -> float:
+    """A count from "16384", "16k", "405B", "1.8T", "405e9".
+
+    Raises:
+        ConfigError: not a number above zero.
+    """
+    match = re.fullmatch(r"\s*([0-9.]+(?:[eE]\+?[0-9]+)?)\s*([kKmMbBgGtT]?)\s*", text)
+    try:
+        value = float(match.group(1)) * _SCALES[match.group(2).lower()] if match else math.nan
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise ConfigError(f"{text!r} is not a count above zero; write it like '16384' or '405B'", value=text)
+    return value
+
+
+def parse_whole(text: str) -> int:
+    """A whole count.
+
+    Raises:
+        ConfigError: not whole, or not above zero.
+    """
+    value = parse_count(text)
+    if value != int(value):
+        raise ConfigError(f"{text!r} is not a whole number", value=text)
+    return int(value)
+
+
+def parse_ratio(text: str) -> float:
+    """A share from "0.5%" or "0.005".
+
+    Raises:
+        ConfigError: not between 0 and 1.
+    """
+    bare = text.strip()
+    try:
+        value = float(bare[:-1]) / 100 if bare.endswith("%") else float(bare)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= 1:
+        raise ConfigError(f"{text!r} is not a share between 0 and 1; write it like '0.5%'", value=text)
+    return value
+
+
+def parse_share(text: str) -> float:
+    """A share above zero."""
+    value = parse_ratio(text)
+    if value == 0:
+        raise ConfigError(f"{text!r}: a share above zero is needed", value=text)
+    return value
+
+
+def parse_bandwidth(text: str) -> float:
+    """Bytes per second from "55.1GB/s" (or "55.1GB").
+
+    Raises:
+        ConfigError: not a bandwidth above zero.
+    """
+    return _above_zero(float(parse_bytes(text.strip().removesuffix("/s"))), text)
+
+
+def _above_zero(value: float, text: str) -> float:
+    if value <= 0:
+        raise ConfigError(f"{text!r} must be above zero", value=text)
+    return value
+
+
+def _duration(text: str) -> float:
+    return _above_zero(parse_seconds(text), text)
+
+
+def _size(text: str) -> float:
+    return _above_zero(float(parse_bytes(text)), text)
+
+
+def _rate(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise ConfigError(f"{text!r} is not a rate above zero; write it like '0.00379'", value=text)
+    return value
+
+
+def parse_tiers(text: str) -> tuple[Tier, ...]:
+    """Tiers from "ram,peer,shared".
+
+    Raises:
+        ConfigError: an unknown tier.
+    """
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [name for name in names if name not in list(Tier)]
+    if unknown or not names:
+        raise ConfigError(f"{text!r}: tiers are {', '.join(Tier)}", value=text)
+    return tuple(tier for tier in Tier if tier in names)
+
+
+def _budget(text: str) -> tuple[str, float]:
+    if text.strip().endswith("%"):
+        return "max_loss_ratio", parse_share(text)
+    return "max_usd_per_day", _rate(re.sub(r"(?i)\s*usd(/day)?$", "", text.strip()))
+
+
+def _mode(text: str) -> str:
+    if text not in ("auto", "ram", "ring", "gds"):
+        raise ConfigError(f"{text!r}: mode is auto, ram, ring or gds", value=text)
+    return text
+
+
+def _peers(text: str) -> int:
+    if not text.strip().isdigit() or int(text) > 8:
+        raise ConfigError(f"{text!r}: peer copies are a whole number from 0 to 8", value=text)
+    return int(text)
+
+
+def _table(text: str) -> FailureTable:
+    path = Path(text)
+    if not text.endswith(".json"):
+        return table(text)
+    try:
+        return table_from_json(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"failure table {text}: {error}") from error
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One word of the designer."""
+
+    parse: Callable[[str], Any]
+    example: str
+    help: str
+
+
+SETTINGS: Mapping[str, Setting] = {
+    "gpus": Setting(parse_whole, "1024", "GPUs of the job"),
+    "params": Setting(parse_count, "70B", "parameters of the model; 14 bytes of state each"),
+    "state-bytes": Setting(_size, "1TB", "state kept, once for the job"),
+    "keep": Setting(parse_share, "0.5", "share of HBM that is kept, instead of --state-bytes"),
+    "preset": Setting(machine, "dgx-h100", "machine: dgx-h100, hgx-h200, gb200, mi300x, small-cloud"),
+    "gpus-per-node": Setting(parse_whole, "8", "GPUs of a node"),
+    "hbm": Setting(_size, "80GB", "HBM of a GPU"),
+    "d2h": Setting(parse_bandwidth, "55GB/s", "HBM to pinned RAM, one GPU"),
+    "dram": Setting(parse_bandwidth, "490GB/s", "memory traffic a node can bear"),
+    "nvme": Setting(parse_bandwidth, "25GB/s", "NVMe write of a node"),
+    "nic": Setting(parse_bandwidth, "400GB/s", "network of a node"),
+    "gds": Setting(parse_bandwidth, "20GB/s", "HBM to NVMe by GPUDirect Storage, a node"),
+    "usd-per-gpu-hour": Setting(_rate, "4", "price of a GPU-hour"),
+    "shard-gpus": Setting(parse_whole, "1024", "GPUs that share one copy of the state; fewer than --gpus: replicas"),
+    "step": Setting(_duration, "5s", "training step; intervals then come in whole steps"),
+    "hidden": Setting(parse_ratio, "0.8", "share of the copy hidden behind forward and backward"),
+    "stall": Setting(_duration, "5min", "training time one save to the fastest tier takes"),
+    "floor": Setting(_duration, "5ms", "stall that no bandwidth removes"),
+    "drain": Setting(_duration, "5min", "time to drain to the shared tier"),
+    "store-bandwidth": Setting(parse_bandwidth, "100GB/s", "shared store, writing, whole job"),
+    "store-read-bandwidth": Setting(parse_bandwidth, "200GB/s", "shared store, reading, whole job"),
+    "interference": Setting(parse_ratio, "2%", "slow-down of training while draining"),
+    "mtti": Setting(_duration, "3h", "mean time to interruption of the whole job"),
+    "failures": Setting(_table, "llama3", "failure table: llama3, rsc1, rsc2, infinitehbd, or a JSON file"),
+    "rate": Setting(_rate, "0.00379", "failures per node-day, mix of classes as in the table"),
+    "restart": Setting(_duration, "5min", "whole restart after any failure"),
+    "detect": Setting(_duration, "30s", "detection, for all classes"),
+    "latency": Setting(_duration, "1h", "from silent corruption to its detection"),
+    "verify": Setting(_duration, "1s", "training time one verification takes"),
+    "repair": Setting(_duration, "1d", "time a failed node is out"),
+    "nodes-return": Setting(parse_ratio, "90%", "share of rack and power failures after which the nodes come back"),
+    "interval": Setting(_duration, "5min", "judge this interval instead of searching"),
+    "max-redo": Setting(_duration, "2min", "most training one failure may cost"),
+    "max-stall": Setting(parse_share, "0.5%", "most training time that saving may cost"),
+    "max-rto": Setting(_duration, "5min", "longest restart allowed"),
+    "ram": Setting(_size, "1TB", "RAM of a node that evacuation may use"),
+    "tiers": Setting(parse_tiers, "ram,peer,nvme,shared", "use exactly these tiers"),
+    "mode": Setting(_mode, "auto", "where the copy lands: auto, ram, ring, gds"),
+    "peers": Setting(_peers, "1", "peer copies in RAM, 0 for none"),
+    "budget": Setting(_budget, "5%", "most that may be lost in all: a share, or USD per day"),
+}
+
+
+def read(settings: Mapping[str, str]) -> dict[str, Any]:
+    """Texts to values.
+
+    Raises:
+        Infeasible: one that cannot be read; `nearest` has an example that can.
+        ConfigError: an unknown setting.
+    """
+    values = {}
+    for name, text in settings.items():
+        if name not in SETTINGS:
+            raise ConfigError(f"no setting {name!r}; known: {', '.join(SETTINGS)}", name=name)
+        try:
+            values[name] = SETTINGS[name].parse(text)
+        except ConfigError as error:
+            raise Infeasible([f"--{name}: {error}"], {name: SETTINGS[name].example}) from error
+    return values
+
+
+def scenario_from(settings: Mapping[str, str], *, fitted: FailureTable | None = None) -> Scenario:
+    """The question that the settings ask. `fitted` is a failure table fitted to a trace.
+
+    Raises:
+        Infeasible, ConfigError: see `read`; or values that cannot go together.
+    """
+    v = read(settings)
+    node = v.get("preset") or machine("dgx-h100")
+    fields = {
+        "gpus-per-node": "gpus_per_node",
+        "hbm": "hbm_bytes",
+        "d2h": "d2h_bytes_per_s",
+        "dram": "dram_bytes_per_s",
+        "nvme": "nvme_write_bytes_per_s",
+        "nic": "nic_bytes_per_s",
+        "gds": "gds_bytes_per_s",
+        "usd-per-gpu-hour": "usd_per_gpu_hour",
+    }
+    node = node.with_given(**{field: v[name] for name, field in fields.items() if name in v})
+    job = _job(v, node.hbm_bytes)
+    failures = fitted or v.get("failures") or table("llama3")
+    if "rate" in v:
+        failures = failures.scaled(v["rate"] / failures.total_per_node_day, why=", scaled to the rate given")
+    scenario = Scenario(job, node, failures, _store(v), _restart(v), _demands(v), mtti_given="mtti" in v)
+    if "mtti" in v:
+        rate = DAY_S / (scenario.nodes * v["mtti"])
+        failures = failures.scaled(rate / failures.total_per_node_day, why=", scaled to the MTTI given")
+        scenario = Scenario(job, node, failures, scenario.store, scenario.restart, scenario.demands, mtti_given=True)
+    return scenario
+
+
+def _job(v: dict[str, Any], hbm_bytes: float) -> Job:
+    gpus = v.get("gpus", 1024)
+    origins: dict[str, Origin] = {"gpus": GIVEN if "gpus" in v else guessed("no --gpus: a middling job")}
+    if "state-bytes" in v:
+        state, origins["state_bytes"] = v["state-bytes"], GIVEN
+    elif "params" in v:
+        state = v["params"] * BYTES_PER_PARAMETER
+        origins["state_bytes"] = default("14 bytes per parameter: bf16 weight, fp32 master, two fp32 moments")
+    else:
+        over = v.setdefault("shard-gpus", min(gpus, 1024))
+        state = v.get("keep", 0.5) * hbm_bytes * over
+        origins["state_bytes"] = (
+            GIVEN
+            if "keep" in v
+            else guessed("half of the HBM of at most 1,024 GPUs is state; give --params or --state-bytes")
+        )
+    names = {"step": "step_s", "hidden": "hidden_ratio", "stall": "stall_s", "floor": "floor_s"}
+    given = {field: v[name] for name, field in names.items() if name in v}
+    origins |= dict.fromkeys(given, GIVEN)
+    return Job(gpus, state, v.get("shard-gpus"), step_known="step" in v, origins=origins, **given)
+
+
+def _store(v: Mapping[str, Any]) -> Store:
+    names = {
+        "drain": "drain_s",
+        "store-bandwidth": "write_bytes_per_s",
+        "store-read-bandwidth": "read_bytes_per_s",
+        "interference": "interference_ratio",
+    }
+    given = {field: v[name] for name, field in names.items() if name in v}
+    return Store(**given, origins=dict.fromkeys(given, GIVEN))
+
+
+def _restart(v: Mapping[str, Any]) -> Restart:
+    names = {
+        "restart": "total_s",
+        "latency": "detection_latency_s",
+        "verify": "verify_s",
+        "repair": "repair_s",
+        "nodes-return": "nodes_return_ratio",
+    }
+    given = {field: v[name] for name, field in names.items() if name in v}
+    if "detect" in v:
+        base = Restart().parts
+        given["parts"] = {k: RestartParts(v["detect"], p.reschedule_s, p.init_s) for k, p in base.items()}
+    return Restart(**given, origins=dict.fromkeys(given, GIVEN))
+
+
+def _demands(v: Mapping[str, Any]) -> Demands:
+    names = {
+        "interval": "interval_s",
+        "max-redo": "max_redo_s",
+        "max-stall": "max_stall_ratio",
+        "max-rto": "max_rto_s",
+        "ram": "ram_budget_bytes",
+        "tiers": "tiers",
+        "mode": "mode",
+        "peers": "peer_copies",
+    }
+    given = {field: v[name] for name, field in names.items() if name in v}
+    if "budget" in v:
+        field, value = v["budget"]
+        given[field] = value
+    return Demands(**given)

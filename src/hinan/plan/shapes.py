@@ -1,0 +1,83 @@
+"""The shape of failures by name, for `--arrivals`: text in, an arrival process with the design's own rates out.
+
+Owns:      the names and their parameters. Promises: the mean rate is the scenario's; only the shape differs
+           (racks: their followers come on top).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hinan.core.errors import ConfigError
+from hinan.core.units import parse_seconds
+from hinan.plan.arrivals import Bursts, Exponential, Lemons, Racks, Replay, Weibull
+from hinan.plan.design import Design
+from hinan.plan.failures import FailureClass
+from hinan.plan.montecarlo import Arrivals
+from hinan.plan.traces import Trace
+from hinan.plan.witnesses import rates_per_s
+
+NAMES = "exponential, weibull:0.62, bursts:0.3,200s, lemons:0.6, racks:4,60s, replay"
+
+
+def arrivals_named(text: str, design: Design, *, nodes: int, lives: int, seed: int, trace: Trace | None) -> Arrivals:
+    """An arrival process for a design.
+
+    Args:
+        text: one of NAMES; the numbers are Weibull shape, burst chance and length, gamma shape of the nodes' rates,
+            rack size and spread. "replay" needs a trace; its gaps are stretched to the scenario's mean rate.
+    Raises:
+        ConfigError: an unknown name or unreadable numbers.
+    """
+    name, _, rest = text.partition(":")
+    words = [word.strip() for word in rest.split(",")] if rest else []
+    rates = rates_per_s(design)
+    try:
+        if name == "exponential" and not words:
+            return Exponential(rates)
+        if name == "weibull":
+            return Weibull(rates, float(*words or ["0.62"]))
+        if name == "bursts":
+            again, within = words or ["0.3", "200s"]
+            return Bursts(rates, float(again), parse_seconds(within))
+        if name == "lemons":
+            return Lemons(rates, nodes=nodes, shape=float(*words or ["0.6"]), lives=lives, seed=seed)
+        if name == "racks":
+            size, spread = words or ["4", "60s"]
+            return Racks(
+                rates,
+                _cause(design, FailureClass.RACK),
+                _cause(design, FailureClass.NODE),
+                int(size),
+                parse_seconds(spread),
+            )
+        if name == "replay" and trace is not None:
+            return _replay(design, trace, rates, lives)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"--arrivals {text!r}: {error}; known: {NAMES}", value=text) from error
+    needs = " (replay needs --trace)" if name == "replay" else ""
+    raise ConfigError(f"--arrivals {text!r} is not known{needs}; known: {NAMES}", value=text)
+
+
+def _causes(design: Design) -> list[str]:
+    return [cause.name for level in design.levels for cause in level.causes]
+
+
+def _cause(design: Design, failure: FailureClass) -> int:
+    names = _causes(design)
+    if failure not in names:
+        raise ValueError(f"no failures of class {failure} in this scenario")
+    return names.index(failure)
+
+
+def _replay(design: Design, trace: Trace, rates: Sequence[float], lives: int) -> Replay:
+    names = _causes(design)
+    kept = [fault for fault in trace.faults if fault.failure in names]
+    if not kept:
+        raise ValueError("the trace has no failure of a class of this scenario")
+    stretch = len(kept) / trace.horizon_s / sum(rates)
+    times_s = np.array([fault.at_s * stretch for fault in kept])
+    kinds = np.array([names.index(fault.failure) for fault in kept], dtype=np.int64)
+    return Replay(times_s, kinds, horizon_s=trace.horizon_s * stretch, lives=lives)

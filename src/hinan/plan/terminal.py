@@ -1,0 +1,120 @@
+"""The answer for people at a terminal: a table and a curve within 80 columns, plain text.
+
+Owns:      layout. Never: computes; the curve is the exact form evaluated at a few intervals.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from hinan.core.units import format_seconds
+from hinan.plan.answer import Answer
+from hinan.plan.curves import waste_curve
+
+WIDTH = 80
+
+
+def table(found: Answer) -> str:
+    """Intervals, ETTR by three witnesses, losses, binding constraint, warnings."""
+    scenario = found.scenario
+    lines = [
+        f"{scenario.job.gpus:,} GPUs on {scenario.nodes:,} nodes ({scenario.machine.name}), "
+        f"interrupted every {format_seconds(scenario.mtti_s)}",
+        f"state {scenario.job.state_bytes / 1e12:.4g} TB, {scenario.job.gpu_bytes / 1e9:.4g} GB per GPU, "
+        f"mode {found.design.variant.mode}, {found.design.ram.slots} slots",
+        "",
+        f"{'tier':<8}{'every':>14}{'steps':>9}{'stall':>10}{'drain':>12}{'kept':>6}  limited by",
+    ]
+    lines += [
+        f"{tier.tier:<8}{format_seconds(tier.interval_s):>14}{tier.interval_steps:>9}{format_seconds(tier.stall_s):>10}"
+        f"{format_seconds(tier.drain_s):>12}{tier.generations:>6}  {tier.limited_by}"
+        for tier in found.tiers
+    ]
+    lines += ["", *_witness_lines(found), "", *_loss_lines(found), "", *_class_lines(found), "", *_tail(found)]
+    return "\n".join(wrapped for line in lines for wrapped in _wrap(line))
+
+
+def _witness_lines(found: Answer) -> list[str]:
+    w = found.witnesses
+    closed = "refused" if w.closed_form is None else f"{w.closed_form:.4f}"
+    band = 1.96 * w.simulated_stderr
+    return [f"ETTR   closed form {closed}   exact {w.exact:.4f}   simulated {w.simulated:.4f} ± {band:.4f}"]
+
+
+def _loss_lines(found: Answer) -> list[str]:
+    rows = sorted(found.lost.items(), key=lambda item: -item[1].ratio)
+    lines = [f"{'lost to':<14}{'share':>9}{'GPU-hours/day':>15}{'USD/day':>12}{'MFU points':>12}"]
+    for name, loss in rows:
+        if loss.ratio > 0:
+            lines.append(
+                f"{name:<14}{loss.ratio:>9.3%}{loss.gpu_hours_per_day:>15,.1f}{loss.usd_per_day:>12,.0f}"
+                f"{loss.mfu_points:>12.3f}"
+            )
+    total = sum(loss.ratio for loss in found.lost.values())
+    hours = sum(loss.gpu_hours_per_day for loss in found.lost.values())
+    usd = sum(loss.usd_per_day for loss in found.lost.values())
+    points = sum(loss.mfu_points for loss in found.lost.values())
+    return [*lines, f"{'all':<14}{total:>9.3%}{hours:>15,.1f}{usd:>12,.0f}{points:>12.3f}"]
+
+
+def _class_lines(found: Answer) -> list[str]:
+    head = f"{'failure':<10}{'from':<8}{'a day':>9}{'redo mean':>14}{'redo worst':>14}{'back after':>14}"
+    rows = [
+        f"{each.failure:<10}{each.tier:<8}{each.per_day:>9.3g}{format_seconds(each.rpo_mean_s):>14}"
+        f"{format_seconds(each.rpo_worst_s):>14}{format_seconds(each.rto_s):>14}"
+        for each in found.classes
+    ]
+    return [head, *rows]
+
+
+def _tail(found: Answer) -> list[str]:
+    lines = []
+    if found.binding is not None:
+        lines.append(
+            f"binding: {found.binding.name}; {found.binding.what} buys {found.binding.gain_ratio:.4%} of all time"
+        )
+    if found.design.verify_every_s is not None:
+        lines.append(f"verify replicas every {format_seconds(found.design.verify_every_s)}")
+    lines.append(f"spare nodes for 99 %: {found.spares}")
+    if found.judged is not None:
+        j = found.judged
+        lines.append(
+            f"given interval: keeps {j.ettr:.4f}; the best, {format_seconds(j.best_interval_s)}, "
+            f"keeps {j.best_ettr:.4f}"
+        )
+        lines.append(j.right_where)
+    return lines + [f"! {warning}" for warning in found.warnings]
+
+
+def curve(found: Answer, *, height: int = 10) -> str:
+    """Loss against the interval of the fastest tier, exact form, both axes logarithmic."""
+    points = waste_curve(found.design, count=WIDTH - 12)
+    values = [math.log(max(loss, 1e-6)) for _, loss in points]
+    low, high = min(values), max(values)
+    span = max(high - low, 1e-9)
+    rows = [[" "] * len(points) for _ in range(height)]
+    for column, value in enumerate(values):
+        rows[round((value - low) / span * (height - 1))][column] = "•"
+    best = min(range(len(points)), key=lambda i: abs(math.log(points[i][0] / found.design.pattern.work_s)))
+    lines = ["loss against the interval of the fastest tier (^ = planned)"]
+    for index in range(height - 1, -1, -1):
+        label = math.exp(low + span * index / (height - 1))
+        lines.append(f"{label:>9.3%} |{''.join(rows[index])}".rstrip())
+    lines.append(" " * 11 + " " * best + "^")
+    first, last = format_seconds(points[0][0]), format_seconds(points[-1][0])
+    lines.append(f"{'':>11}{first}{last:>{len(points) - len(first)}}")
+    return "\n".join(lines)
+
+
+def _wrap(line: str) -> Sequence[str]:
+    if len(line) <= WIDTH:
+        return [line]
+    words, lines, current = line.split(" "), [], ""
+    for word in words:
+        if current and len(current) + 1 + len(word) > WIDTH:
+            lines.append(current)
+            current = "  " + word
+        else:
+            current = f"{current} {word}" if current else word
+    return [*lines, current]

@@ -1,0 +1,186 @@
+"""Failure traces: reading the InfiniteHBD format, what they say, and a table fitted to them.
+
+Owns:      the reader and the fits (rate, Weibull shape, repair times, concentration on few nodes).
+Promises:  a trace that is not one is refused with what is wrong and where.
+Never:     ships a trace. The figures derived from the public one stand in `failures.py` with their source.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hinan.core.errors import ConfigError
+from hinan.plan.failures import DAY_S, FailureClass, FailureTable
+
+_SERVERS = 400
+"""Servers of the InfiniteHBD trace: the file names only those that failed (231 of 400)."""
+_FOUND_BY_TESTS = ("Stress Test Failure", "Training Task Troubleshooting")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault of one node."""
+
+    node: str
+    at_s: float
+    ended_s: float | None
+    failure: FailureClass
+    by_test: bool
+    """Found by a stress test or by looking for it, not by interrupting a job."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Faults in order of time, over a horizon, of a fleet."""
+
+    faults: tuple[Fault, ...]
+    horizon_s: float
+    nodes: int
+    source: str
+
+    @property
+    def per_node_day(self) -> float:
+        """Faults per node-day."""
+        return len(self.faults) / (self.nodes * self.horizon_s / DAY_S)
+
+    def between(self, start_s: float, end_s: float) -> Trace:
+        """The part of the trace in a window, with its times shifted to start at zero."""
+        part = tuple(
+            Fault(f.node, f.at_s - start_s, None if f.ended_s is None else f.ended_s - start_s, f.failure, f.by_test)
+            for f in self.faults
+            if start_s <= f.at_s < end_s
+        )
+        return Trace(part, end_s - start_s, self.nodes, self.source)
+
+
+def read_trace(path: Path, *, nodes: int | None = None) -> Trace:
+    """A trace in InfiniteHBD's format: a JSON list of events with node_id, event_time [d], event_type, fault_type.
+
+    Args:
+        nodes: size of the fleet; None: 400 where at most 400 nodes are named, else the nodes named.
+    Raises:
+        ConfigError: not such a file; the first bad event is named.
+    """
+    try:
+        events = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"trace {path}: {error}") from error
+    if not isinstance(events, list) or not events:
+        raise ConfigError(f"trace {path}: a non-empty list of events was expected")
+    rows = [_event(event, index, path) for index, event in enumerate(events)]
+    named = len({row[0] for row in rows})
+    fleet = nodes or max(named, _SERVERS)
+    faults = _pair(rows)
+    if not faults:
+        raise ConfigError(f"trace {path}: no fault_start in it")
+    return Trace(faults, max(row[1] for row in rows), fleet, str(path.name))
+
+
+def _event(event: Any, index: int, path: Path) -> tuple[str, float, str, dict[str, str]]:
+    try:
+        at_s = float(event["event_time"]) * DAY_S
+        kind, fault = str(event["event_type"]), dict(event.get("fault_type") or {})
+        node = str(event["node_id"])
+    except (TypeError, KeyError, ValueError) as error:
+        raise ConfigError(f"trace {path}: event {index} is not readable: {error!r}") from error
+    if not math.isfinite(at_s) or at_s < 0 or kind not in ("fault_start", "fault_end"):
+        raise ConfigError(f"trace {path}: event {index} has time {at_s / DAY_S} d and type {kind!r}")
+    return node, at_s, kind, fault
+
+
+def _pair(rows: Sequence[tuple[str, float, str, dict[str, str]]]) -> tuple[Fault, ...]:
+    ends: dict[tuple[str, str], list[float]] = {}
+    for node, at_s, kind, fault in rows:
+        if kind == "fault_end":
+            ends.setdefault((node, str(fault)), []).append(at_s)
+    faults = []
+    for node, at_s, kind, fault in sorted(rows, key=lambda row: row[1]):
+        if kind != "fault_start":
+            continue
+        candidates = ends.get((node, str(fault)), [])
+        ended = next((end for end in sorted(candidates) if end >= at_s), None)
+        if ended is not None:
+            candidates.remove(ended)
+        by_test = fault.get("Class") in _FOUND_BY_TESTS
+        faults.append(Fault(node, at_s, ended, classify(fault), by_test))
+    return tuple(faults)
+
+
+def classify(fault: dict[str, str]) -> FailureClass:
+    """Our reading of the trace's levels and classes."""
+    description = fault.get("Desc", "")
+    if fault.get("Class") == "GPU":
+        if "ECC" in description:
+            return FailureClass.MEMORY
+        return FailureClass.SILENT if "Silent" in description else FailureClass.GPU
+    if fault.get("Level") == "Software Failure" and description != "Kernel Panic":
+        return FailureClass.SOFTWARE
+    return FailureClass.NODE
+
+
+def table_of(trace: Trace, *, with_tests: bool = True) -> FailureTable:
+    """Failure table fitted to a trace: counts per class over the node-days of the fleet."""
+    rates: dict[FailureClass, float] = {}
+    node_days = trace.nodes * trace.horizon_s / DAY_S
+    for fault in trace.faults:
+        if with_tests or not fault.by_test:
+            rates[fault.failure] = rates.get(fault.failure, 0.0) + 1 / node_days
+    return FailureTable("trace", rates, f"{trace.source}: {len(trace.faults)} faults, {node_days:,.0f} node-days")
+
+
+def table_from_trace(path: Path) -> FailureTable:
+    """Reads and fits in one go, for `--trace`."""
+    return table_of(read_trace(path))
+
+
+def weibull_shape(gaps_s: Sequence[float]) -> float:
+    """Maximum-likelihood Weibull shape of positive gaps; below 1 failures cluster.
+
+    Solves 1/k = sum(x^k ln x)/sum(x^k) - mean(ln x) by bisection.
+    """
+    gaps = np.asarray([gap for gap in gaps_s if gap > 0], dtype=np.float64)
+    if gaps.size < 2 or float(np.ptp(gaps)) == 0:
+        raise ConfigError("a Weibull shape needs at least two different positive gaps")
+    x = gaps / gaps.max()
+    logs = np.log(x)
+
+    def slope(k: float) -> float:
+        powers = x**k
+        return float((powers * logs).sum() / powers.sum() - logs.mean() - 1 / k)
+
+    low, high = 1e-3, 1.0
+    while slope(high) < 0:
+        high *= 2
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if slope(middle) < 0 else (low, middle)
+    return (low + high) / 2
+
+
+def faults_per_node(trace: Trace) -> list[int]:
+    """Faults of each node of the fleet, those without any included."""
+    counts = dict.fromkeys({fault.node for fault in trace.faults}, 0)
+    for fault in trace.faults:
+        counts[fault.node] += 1
+    return [*counts.values(), *[0] * (trace.nodes - len(counts))]
+
+
+def job_mtti_s(
+    node_faults: Sequence[int], horizon_s: float, *, job_nodes: int, samples: int = 2000, seed: int = 1
+) -> tuple[float, float, float]:
+    """MTTI of a job on `job_nodes` random nodes of a fleet: 5 %, 50 % and 95 % quantile over draws [s]."""
+    counts = np.asarray(node_faults, dtype=np.int64)
+    if not 1 <= job_nodes <= counts.size:
+        raise ConfigError(f"a job of {job_nodes} nodes does not fit into a fleet of {counts.size}")
+    rng = np.random.default_rng(seed)
+    struck = np.array([rng.permutation(counts)[:job_nodes].sum() for _ in range(samples)])
+    mtti_s = horizon_s / np.maximum(struck, 0.5)
+    low, middle, high = np.quantile(mtti_s, [0.05, 0.5, 0.95])
+    return float(low), float(middle), float(high)

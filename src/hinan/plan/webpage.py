@@ -1,0 +1,137 @@
+"""The report as one page that needs no network: numbers embedded, curves drawn by a port of the planner's own search.
+
+Owns:      what is embedded. The arithmetic of the page is `report.js`, its looks `report.html`, its wiring `page.js`.
+Promises:  one file; moving a slider gives what `hinan plan` would give with that input (tested in a browser).
+Never:     loads anything: no fonts, no scripts, no addresses.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import fields
+from importlib.resources import files
+from typing import Any
+
+from hinan.core.units import format_bytes, format_seconds
+from hinan.plan import costs
+from hinan.plan.answer import Answer
+from hinan.plan.checks import Infeasible
+from hinan.plan.demands import checked_design
+from hinan.plan.design import Variant, bounds_of, build_levels, ram_of, restart_parts_s, variants
+from hinan.plan.explain import explain
+from hinan.plan.failures import FailureClass, FailureTable, Tier
+from hinan.plan.scale import SIZES
+from hinan.plan.scenario import Scenario
+from hinan.plan.settings import scenario_from
+
+
+def report(found: Answer, settings: Mapping[str, str], *, fitted: FailureTable | None = None) -> str:
+    """The page as text."""
+    page = files("hinan.plan")
+    data = json.dumps(_data(found, settings, fitted), allow_nan=False).replace("</", "<\\/")
+    text = page.joinpath("report.html").read_text(encoding="utf-8")
+    for mark, part in (("/*MODEL*/", "report.js"), ("/*PAGE*/", "page.js")):
+        text = text.replace(mark, page.joinpath(part).read_text(encoding="utf-8"))
+    return text.replace("/*DATA*/", data)
+
+
+def _data(found: Answer, settings: Mapping[str, str], fitted: FailureTable | None) -> dict[str, Any]:
+    scenario, witnesses = found.scenario, found.witnesses
+    bounds = bounds_of(scenario)
+    usable = [v for v in variants(scenario) if v.mode == found.design.variant.mode and ram_of(scenario, v).fits]
+    band = 1.96 * witnesses.simulated_stderr
+    closed = "refused here" if witnesses.closed_form is None else f"{witnesses.closed_form:.4f}"
+    return {
+        "subtitle": f"{scenario.job.gpus:,} GPUs on {scenario.nodes:,} nodes ({scenario.machine.name}), "
+        f"{format_bytes(scenario.job.state_bytes)} of state, interrupted every {format_seconds(scenario.mtti_s)}",
+        "gpus": scenario.job.gpus,
+        "mtti_s": scenario.mtti_s,
+        "step_s": scenario.job.step_s,
+        "usd_per_gpu_hour": scenario.machine.usd_per_gpu_hour,
+        "bounds": {"quantum": bounds.quantum_s, "budget": bounds.max_stall_ratio, "fixed": bounds.fixed_first_s},
+        "verify": {"cost_s": scenario.restart.verify_s, "fixed_s": scenario.restart.detection_latency_s},
+        "variants": [{"levels": levels} for levels in (_levels(scenario, v) for v in usable) if levels],
+        "parts": _parts(scenario, usable),
+        "scale": _scale(scenario, settings, fitted),
+        "classes": [_plain(each) for each in found.classes],
+        "warnings": found.warnings,
+        "witnesses": f"Three witnesses as planned: closed form {closed}, exact form {witnesses.exact:.4f}, "
+        f"simulation {witnesses.simulated:.4f} ± {band:.4f} ({witnesses.monte_carlo.failures:,} failures).",
+        "binding": ""
+        if found.binding is None
+        else f"Binding constraint: {found.binding.name}; {found.binding.what} buys {found.binding.gain_ratio:.4%}.",
+        "why": explain(found, inputs=False),
+        "inputs": _inputs(scenario),
+    }
+
+
+def _levels(scenario: Scenario, variant: Variant) -> list[dict[str, Any]]:
+    """Levels with what the sliders need: stall and slow-down apart, drain and latency apart."""
+    try:
+        levels = build_levels(scenario, variant)
+    except Infeasible:
+        return []
+    rows = []
+    for level in levels:
+        drain_s = costs.drain(scenario, Tier(level.name), variant.mode)[0]
+        synchronous = level is levels[0] and scenario.job.stall_s is not None and scenario.store.drain_s is None
+        drain_s = 0.0 if synchronous else drain_s
+        slow_s = min(level.stall_s, scenario.store.interference_ratio * drain_s)
+        rows.append(
+            {
+                "name": level.name,
+                "drain_s": drain_s,
+                "slow_s": slow_s,
+                "own_stall_s": level.stall_s - slow_s,
+                "least_s": level.least_interval_s,
+                "least_from_drain": level.least_interval_s >= drain_s > 0,
+                "most_s": None if math.isinf(level.most_interval_s) else level.most_interval_s,
+                "causes": [
+                    {
+                        "name": cause.name,
+                        "per_s": cause.per_s,
+                        "restart_s": cause.restart_s,
+                        "drain_lag_s": drain_s,
+                        "silent": cause.name == FailureClass.SILENT,
+                    }
+                    for cause in level.causes
+                ],
+            }
+        )
+    return rows
+
+
+def _parts(scenario: Scenario, usable: list[Variant]) -> dict[str, dict[str, float]]:
+    tiers = {tier for variant in usable for tier in variant.tiers}
+    return {f"{tier}/{failure}": restart_parts_s(scenario, failure, tier) for tier in tiers for failure in FailureClass}
+
+
+def _scale(scenario: Scenario, settings: Mapping[str, str], fitted: FailureTable | None) -> list[dict[str, Any]]:
+    """Levels of the best variant at other sizes, the rate per node kept."""
+    kept = {name: text for name, text in settings.items() if name not in ("gpus", "mtti", "shard-gpus", "budget")}
+    rows = []
+    for gpus in sorted({*SIZES, scenario.job.gpus}):
+        sharded = scenario.job.sharded_over if gpus == scenario.job.gpus else gpus
+        words = {**kept, "gpus": str(gpus), "shard-gpus": str(sharded)}
+        words["rate"] = repr(scenario.failures.total_per_node_day)
+        try:
+            other = scenario_from(words, fitted=fitted)
+            rows.append({"gpus": gpus, "levels": _levels(other, checked_design(other).variant)})
+        except Infeasible:
+            continue
+    return rows
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
+def _inputs(scenario: Scenario) -> list[list[str]]:
+    rows = []
+    for name, origin in scenario.origins().items():
+        value = scenario.shown(name)
+        shown = f"{value:,.6g}" if isinstance(value, int | float) else value or "see source"
+        rows.append([name, shown, str(origin.kind), origin.source])
+    return rows

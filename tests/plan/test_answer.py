@@ -1,0 +1,186 @@
+"""The contract of `hinan plan`: its JSON, its words, its sums, the worked examples of the documentation."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from hinan.cli.main import app
+from hinan.plan.collectives import (
+    hierarchical_allreduce_s,
+    ring_with_slow_link_s,
+    step_with_slow_rank_s,
+    tree_allreduce_s,
+)
+from hinan.plan.failures import INFINITEHBD_COUNTS, LLAMA3, LLAMA3_COUNTS, TABLES, FailureClass, Tier, survives
+from hinan.plan.machines import MACHINES
+from hinan.plan.origin import Kind
+
+LLAMA = ["--gpus", "16384", "--params", "405B", "--step", "5s"]
+
+
+def ask(*words: str) -> dict[str, Any]:
+    """`hinan plan ... --json`."""
+    result = CliRunner().invoke(app, ["plan", *words, "--json"])
+    assert result.exit_code == 0, result.output
+    answer: dict[str, Any] = json.loads(result.output)
+    return answer
+
+
+def test_the_json_has_its_keys() -> None:
+    """tiers, ettr by three witnesses, binding, lost by cause, warnings; the parts of the loss add up."""
+    answer = ask(*LLAMA)
+    assert [tier["tier"] for tier in answer["tiers"]] == ["ram", "peer", "nvme", "shared"]
+    assert all({"tier", "interval_s", "interval_steps", "stall_s"} <= set(tier) for tier in answer["tiers"])
+    assert all(tier["interval_s"] == 5 * tier["interval_steps"] for tier in answer["tiers"])
+    ettr = answer["ettr"]
+    assert ettr["exact"] == pytest.approx(ettr["closed_form"], abs=1e-3)
+    assert ettr["monte_carlo_low"] - 1e-4 <= ettr["exact"] <= ettr["monte_carlo_high"] + 1e-4
+    for split in ("lost", "lost_by_class"):
+        assert sum(part["ratio"] for part in answer[split].values()) == pytest.approx(1 - ettr["exact"])
+    hours = sum(part["gpu_hours_per_day"] for part in answer["lost"].values())
+    assert hours == pytest.approx((1 - ettr["exact"]) * 16384 * 24)
+    assert answer["binding"]["gain_ratio"] > 0
+    assert answer["verify_every_s"] > 0
+    assert answer["spares"] > 0
+    assert {each["kind"] for each in answer["inputs"].values()} <= {str(kind) for kind in Kind}
+
+
+def test_one_level_is_the_published_optimum() -> None:
+    """Daly's three cases asked through the command: 116.69, 56.714 and 9.167 minutes."""
+    for mtti, minutes in (("24h", 116.69), ("6h", 56.714), ("15min", 9.167)):
+        answer = ask("--mtti", mtti, "--stall", "5min", "--restart", "10min", "--tiers", "shared")
+        assert answer["tiers"][0]["interval_s"] / 60 == pytest.approx(minutes, abs=0.01)
+    assert answer["ettr"]["closed_form"] is None
+    assert "refused" in " ".join(answer["warnings"])
+
+
+def test_a_given_interval_is_judged() -> None:
+    """Five minutes by habit: its price against the optimum, and where it would be right."""
+    answer = ask(*LLAMA, "--interval", "5min")
+    judged = answer["judged"]
+    assert answer["tiers"][0]["interval_s"] == 300
+    assert judged["best_interval_s"] == 10
+    assert judged["best_ettr"] - judged["ettr"] > 0.01
+    assert "45000 s^2" in judged["right_where"]
+
+
+def test_five_minutes_where_it_is_right() -> None:
+    """stall x MTTI = 45,000 s^2 of the failures answered: there five minutes is the optimum."""
+    answer = ask("--mtti", "45000s", "--stall", "1s", "--restart", "1min", "--tiers", "shared")
+    assert answer["tiers"][0]["interval_s"] == pytest.approx(300, rel=0.005)
+
+
+def test_demands_are_kept() -> None:
+    """Redo and stall limits hold for every class but silent corruption, which no interval answers."""
+    answer = ask(*LLAMA, "--max-redo", "5min", "--max-stall", "2%")
+    worst = [each["rpo_worst_s"] for each in answer["classes"] if each["failure"] != "silent"]
+    assert max(worst) <= 300
+    assert sum(tier["stall_s"] / tier["interval_s"] for tier in answer["tiers"]) <= 0.02
+
+
+@pytest.mark.parametrize(
+    ("keep", "peers", "fits"),
+    [("1", "1", False), ("1", "0", True), ("0.5", "1", True), ("0.5", "0", True), ("0.3333", "1", True)],
+)
+def test_eight_times_80_gb_into_2_tb(keep: str, peers: str, fits: bool) -> None:
+    """The worked example: 8 x 80 GB of HBM into 2 TB of RAM at keep ratios 1, 1/2, 1/3, with and without a peer."""
+    answer = ask("--gpus", "1024", "--keep", keep, "--peers", peers, "--ram", "2TB", "--step", "5s")
+    way = next(mode for mode in answer["modes"] if mode["mode"] == ("ram + peer" if peers == "1" else "ram"))
+    assert way["possible"] is fits
+    assert (Tier.PEER in [tier["tier"] for tier in answer["tiers"]]) is (fits and peers == "1")
+
+
+def test_small_ram_goes_through_the_ring() -> None:
+    """No room for two images: the ring, with the stall of the drives; asked for, GDS spares the DRAM."""
+    answer = ask("--gpus", "1024", "--keep", "0.9", "--ram", "700GB", "--step", "5s")
+    assert answer["mode"] == "ring"
+    ring, gds = (next(m for m in answer["modes"] if m["mode"] == mode) for mode in ("ring", "gds"))
+    assert ring["limited_by"] == "storage bandwidth"
+    assert ring["dram_traffic_ratio"] == 3
+    assert gds["dram_traffic_ratio"] == 0
+    assert "ring mode" in " ".join(answer["warnings"])
+
+
+def test_the_drain_binds_where_it_should() -> None:
+    """A drain longer than the optimum is the binding constraint, and the interval sits on it."""
+    answer = ask("--gpus", "16384", "--tiers", "shared", "--stall", "1s", "--drain", "30min", "--restart", "1min")
+    assert answer["binding"]["name"] == "drain"
+    assert answer["tiers"][0]["interval_s"] == pytest.approx(1800)
+
+
+def test_the_terminal_fits_80_columns() -> None:
+    """Table and curve in 80 columns; --explain has formula, sources and what would flip it."""
+    result = CliRunner().invoke(app, ["plan", *LLAMA, "--explain"])
+    table = result.output.split("ram: every")[0]
+    assert max(len(line) for line in table.splitlines()) <= 80
+    for word in ("Young: sqrt(2 x", "arXiv 2407.21783", "What would flip it", "guesses, to be replaced"):
+        assert word in result.output
+
+
+def test_counts_are_the_published_ones() -> None:
+    """419 interruptions of Llama 3 and 584 faults of InfiniteHBD, class by class."""
+    assert sum(count for _, count in LLAMA3_COUNTS.values()) == 419
+    assert sum(count for _, count in INFINITEHBD_COUNTS.values()) == 584
+    assert LLAMA3.total_per_node_day == pytest.approx(3.789e-3, abs=5e-7)
+    assert all(table.source for table in TABLES.values())
+
+
+def test_every_number_of_a_preset_has_a_source() -> None:
+    """No field of any machine without an origin, and none with an empty one."""
+    for machine in MACHINES.values():
+        own = {name for name in vars(machine) if name not in ("name", "origins")}
+        assert own == set(machine.origins)
+        assert all(origin.source for origin in machine.origins.values())
+
+
+def test_survival() -> None:
+    """The table: own RAM survives its process, a peer its partner's node, NVMe a power cut if the node returns."""
+    assert Tier.RAM in survives(FailureClass.PROCESS, nodes_return=False)
+    assert survives(FailureClass.NODE, nodes_return=True) == {Tier.PEER, Tier.SHARED}
+    assert Tier.NVME in survives(FailureClass.RACK, nodes_return=True)
+    assert survives(FailureClass.RACK, nodes_return=False) == {Tier.SHARED}
+    assert survives(FailureClass.SILENT, nodes_return=True) == {Tier.SHARED}
+
+
+def test_collectives() -> None:
+    """Trees win on latency, hierarchies on bandwidth; one slow rank or link slows all."""
+    ring = ring_with_slow_link_s(ranks=8, size_bytes=1e9, bytes_per_s=100e9, slow_bytes_per_s=10e9)
+    assert ring == pytest.approx(0.175)
+    assert tree_allreduce_s(ranks=1024, size_bytes=1e3, bytes_per_s=1e11, latency_s=1e-5) == pytest.approx(
+        2e-4, rel=0.01
+    )
+    two = hierarchical_allreduce_s(
+        nodes=2, ranks_per_node=4, size_bytes=4e9, inside_bytes_per_s=100e9, outside_bytes_per_s=10e9
+    )
+    assert two == pytest.approx(1.5 * 0.04 + 0.1)
+    assert step_with_slow_rank_s(compute_s=4, allreduce_s=1, slow_factor=1.5) == pytest.approx(7)
+
+
+def test_scale_names_its_regimes() -> None:
+    """Constant stall: N^-1/2. Fixed model, no floor: N^-1. Model grown with N on a fixed store: constant."""
+
+    def regimes(*words: str) -> tuple[list[str], dict[str, Any]]:
+        result = CliRunner().invoke(app, ["plan", "--scale", *words, "--json"])
+        sweep = json.loads(result.output)
+        return [p["regime"] for p in sweep["points"] if not p["impossible"]], sweep["meetings"]
+
+    constant_stall, _ = regimes("--stall", "30s", "--tiers", "shared", "--restart", "1min")
+    assert set(constant_stall) == {"N^-1/2"}
+    fixed_model, meets = regimes("--params", "1B", "--hidden", "0", "--floor", "0.001ms", "--tiers", "ram,shared")
+    assert fixed_model.count("N^-1") >= 5
+    assert meets["restart_overtakes_saving"] is not None
+    grown, meets = regimes("--keep", "0.3", "--tiers", "shared")
+    assert grown[:4] == ["constant"] * 4
+    assert meets["impossible_from"] is not None
+
+
+def test_help_names_every_setting() -> None:
+    """Help and parser are one table."""
+    from hinan.plan.settings import SETTINGS
+
+    result = CliRunner().invoke(app, ["plan", "--help"], env={"COLUMNS": "200"})
+    flags = set(re.findall(r"--[a-z0-9-]+", result.output))
+    assert {f"--{name}" for name in SETTINGS} <= flags

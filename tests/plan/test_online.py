@@ -1,0 +1,81 @@
+"""The interval of a running job: learns from failures, moves for reasons, never breaks its cap."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hinan.core.errors import ConfigError
+from hinan.plan.online import Measured, Prior, decide, posterior, prior_of
+
+HOUR_S = 3600.0
+
+
+def seen(failures: int = 0, observed_s: float = 0.0, **more: float) -> Measured:
+    """A job with steps of 2 s and a stall of half a second."""
+    facts = {"step_s": 2.0, "stall_s": 0.5, "drain_s": 0.0, "restart_s": 60.0, **more}
+    return Measured(failures=failures, observed_s=observed_s, **facts)
+
+
+def test_the_table_rules_until_failures_come() -> None:
+    """Before anything was seen the mean is the table's; after 50 failures it is the job's own."""
+    prior = prior_of(per_node_day=3.79e-3, nodes=2048)
+    assert posterior(seen(), prior).mean_per_s == pytest.approx(prior.per_s)
+    own = posterior(seen(50, 50 * HOUR_S), prior)
+    assert own.mean_per_s == pytest.approx(1 / HOUR_S, rel=0.08)
+    assert own.low_per_s < own.mean_per_s < own.high_per_s
+
+
+def test_the_first_interval_is_the_optimum_in_steps() -> None:
+    """sqrt(2 x 0.5 s x 1 h) = 60 s = 30 steps."""
+    decision = decide(seen(), Prior(1 / HOUR_S), None)
+    assert decision.every_steps == 30
+    assert decision.changed
+    assert "stall 500.0 ms" in decision.reason
+
+
+def test_noise_does_not_move_it_and_a_real_change_does() -> None:
+    """A tenth more stall changes nothing; ten times the failures does, and the reason says how much."""
+    prior = Prior(1 / HOUR_S)
+    calm = decide(seen(20, 20 * HOUR_S, stall_s=0.55), prior, 30)
+    assert (calm.every_steps, calm.changed) == (30, False)
+    storm = decide(seen(200, 20 * HOUR_S), prior, 30)
+    assert storm.changed
+    assert storm.every_steps < 15
+    assert "staying loses" in storm.reason
+
+
+def test_the_cap_and_the_drain_are_hard() -> None:
+    """The overhead cap and the drain set a floor, whatever hysteresis would like."""
+    prior = Prior(1 / 100.0)
+    capped = decide(seen(), prior, 3, max_overhead_ratio=0.01)
+    assert capped.every_steps >= 0.5 / 0.01 / 2
+    assert "cap" in capped.reason
+    drained = decide(seen(drain_s=120.0), prior, 3)
+    assert drained.every_steps >= 60
+    assert "drain" in drained.reason
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.floats(0.05, 20), st.floats(1e-3, 30), st.floats(0, 600), st.integers(0, 500), st.floats(0, 1e7),
+    st.floats(1e-8, 1e-3), st.one_of(st.none(), st.integers(1, 10_000)), st.floats(0.001, 0.5),
+)  # fmt: skip
+def test_cap_drain_and_purity(
+    step_s: float, stall_s: float, drain_s: float, failures: int, observed_s: float, per_s: float,
+    current: int | None, cap: float,
+) -> None:  # fmt: skip
+    """For any facts: cap and drain hold, the same facts decide the same, and asking again changes nothing."""
+    facts = Measured(step_s, stall_s, drain_s, 60.0, failures, observed_s)
+    decision = decide(facts, Prior(per_s), current, max_overhead_ratio=cap)
+    assert stall_s / (decision.every_steps * step_s) <= cap * (1 + 1e-6)
+    assert decision.every_steps * step_s >= drain_s * (1 - 1e-6)
+    assert decide(facts, Prior(per_s), current, max_overhead_ratio=cap) == decision
+    again = decide(facts, Prior(per_s), decision.every_steps, max_overhead_ratio=cap)
+    assert not again.changed
+
+
+@pytest.mark.parametrize("bad", [{"step_s": 0.0}, {"stall_s": -1.0}, {"drain_s": float("nan")}])
+def test_impossible_measurements_are_refused(bad: dict[str, float]) -> None:
+    """A clock that ran backwards is not an interval."""
+    with pytest.raises(ConfigError):
+        seen(**bad)

@@ -1,0 +1,194 @@
+"""What must hold for every scenario: more of a good thing never makes the answer worse."""
+
+import json
+import math
+import time
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from hinan.cli.main import app
+from hinan.core.errors import ConfigError
+from hinan.plan import formulas
+from hinan.plan.checks import Infeasible
+from hinan.plan.exact import exact_ettr
+from hinan.plan.joint import Bounds, solve, stall_ratio
+from hinan.plan.levels import Cause, Level
+from hinan.plan.nearest import solve_settings
+
+calm = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+seconds = st.floats(1e-3, 1e4)
+mttis = st.floats(1e2, 1e7)
+BASE = {"gpus": "4096", "params": "70B", "step": "2s"}
+
+
+@given(seconds, mttis, st.floats(1, 10))
+def test_a_longer_mtti_never_shortens_the_interval(stall_s: float, mtti_s: float, longer: float) -> None:
+    """Young, Daly and the exact optimum all grow with the MTTI."""
+    for form in (formulas.young_interval_s, formulas.exact_interval_s):
+        assert form(stall_s=stall_s, mtti_s=mtti_s * longer) >= form(stall_s=stall_s, mtti_s=mtti_s) * (1 - 1e-9)
+    if stall_s < mtti_s / 10:
+        daly = formulas.daly_interval_s
+        assert daly(stall_s=stall_s, mtti_s=mtti_s * longer) >= daly(stall_s=stall_s, mtti_s=mtti_s) * (1 - 1e-9)
+
+
+@given(seconds, mttis)
+def test_the_exact_optimum_is_one(stall_s: float, mtti_s: float) -> None:
+    """No interval nearby keeps more, and Daly's series is near it where it claims to be."""
+    best_s = formulas.exact_interval_s(stall_s=stall_s, mtti_s=mtti_s)
+
+    def kept(tau_s: float) -> float:
+        return formulas.exact_ettr(interval_s=tau_s, stall_s=stall_s, mtti_s=mtti_s, restart_s=0)
+
+    assert all(kept(best_s) >= kept(best_s * f) * (1 - 1e-12) for f in (0.5, 0.9, 1.1, 2))
+    if stall_s < mtti_s / 20:
+        assert formulas.daly_interval_s(stall_s=stall_s, mtti_s=mtti_s) == pytest.approx(best_s, rel=0.01)
+
+
+@calm
+@given(st.floats(1.5, 5))
+def test_a_longer_mtti_never_shortens_planned_intervals(longer: float) -> None:
+    """With all tiers in whole steps: the fastest interval does not shrink, and more is kept."""
+    _, tense = solve_settings({**BASE, "mtti": "3600s"})
+    _, relaxed = solve_settings({**BASE, "mtti": f"{3600 * longer}s"})
+    assert relaxed.pattern.work_s >= tense.pattern.work_s
+    assert relaxed.ettr >= tense.ettr
+
+
+@calm
+@given(st.sampled_from(["d2h", "store-bandwidth", "nvme", "nic", "dram"]), st.floats(1, 8))
+def test_more_bandwidth_never_lowers_ettr(link: str, factor: float) -> None:
+    """Any faster link keeps at least as much (up to what a search in whole numbers leaves)."""
+    slow = {"d2h": 20, "store-bandwidth": 20, "nvme": 5, "nic": 50, "dram": 200}
+    words = {**BASE, "mtti": "2h", "hidden": "0.3"}
+    base = solve_settings({**words, link: f"{slow[link]}GB/s"})[1]
+    fast = solve_settings({**words, link: f"{slow[link] * factor:.6f}GB/s"})[1]
+    assert fast.ettr >= base.ettr - 2e-6
+
+
+@calm
+@given(
+    st.lists(st.tuples(st.floats(1e-3, 30), st.floats(1e-7, 1e-4), st.floats(0, 300)), min_size=1, max_size=4),
+    st.floats(0.5, 20),
+    st.sampled_from([None, 0.001, 0.01, 0.1]),
+)
+def test_patterns_keep_their_bounds(
+    rows: list[tuple[float, float, float]], step_s: float, budget: float | None
+) -> None:
+    """Whole steps, whole multiples, no save faster than its drain, stall inside the budget; else Infeasible."""
+    levels = [Level(f"l{i}", c, (Cause("x", p, 60, d),), least_interval_s=d) for i, (c, p, d) in enumerate(rows)]
+    bounds = Bounds(quantum_s=step_s, max_stall_ratio=budget)
+    pattern = solve(levels, bounds)
+    taus = pattern.intervals_s()
+    assert pattern.work_s / step_s == pytest.approx(round(pattern.work_s / step_s))
+    assert all(tau_s >= level.least_interval_s * (1 - 1e-9) for tau_s, level in zip(taus, levels, strict=True))
+    assert budget is None or stall_ratio(levels, taus) <= budget * (1 + 1e-6)
+
+
+@calm
+@given(st.lists(st.tuples(st.floats(1e-3, 30), st.floats(1e-6, 1e-4)), min_size=2, max_size=3), st.floats(0.5, 2))
+def test_the_joint_optimum_beats_its_neighbours(rows: list[tuple[float, float]], factor: float) -> None:
+    """Changing any one interval of the answer keeps no more."""
+    levels = [Level(f"l{i}", c, (Cause("x", p, 60),)) for i, (c, p) in enumerate(rows)]
+    best = solve(levels, Bounds())
+    value = exact_ettr(levels, best)
+    from hinan.plan.levels import Pattern
+
+    other = Pattern(best.work_s * factor, best.multiples)
+    assert exact_ettr(levels, other) <= value + 1e-9
+    for k, multiple in enumerate(best.multiples):
+        changed = Pattern(best.work_s, (*best.multiples[:k], multiple + 1, *best.multiples[k + 1 :]))
+        assert exact_ettr(levels, changed) <= value + 1e-9
+
+
+words = st.fixed_dictionaries(
+    {},
+    optional={
+        "gpus": st.sampled_from(["0", "-8", "8", "4096", "1000000", "nan", "7.5", "many"]),
+        "params": st.sampled_from(["0", "1B", "405B", "20T", "inf"]),
+        "mtti": st.sampled_from(["0s", "nan", "10s", "1min", "1h", "5 parsec", "1d"]),
+        "stall": st.sampled_from(["0s", "1ms", "30s", "1h", "-5s"]),
+        "drain": st.sampled_from(["1s", "10h", "5", "20d"]),
+        "restart": st.sampled_from(["1s", "5min", "2d"]),
+        "ram": st.sampled_from(["0", "1GB", "200GB", "2TB", "2XB"]),
+        "max-redo": st.sampled_from(["1ms", "1s", "2min", "1d"]),
+        "max-stall": st.sampled_from(["0%", "0.0001%", "0.5%", "50%", "120%"]),
+        "max-rto": st.sampled_from(["1ms", "1min", "1h"]),
+        "tiers": st.sampled_from(["ram", "ram,peer", "shared", "ram,peer,nvme,shared", "tape"]),
+        "mode": st.sampled_from(["auto", "ram", "ring", "gds", "cloud"]),
+        "interval": st.sampled_from(["1s", "5min", "3d", "0s"]),
+        "preset": st.sampled_from(["dgx-h100", "gb200", "small-cloud", "abacus"]),
+        "budget": st.sampled_from(["0.0001%", "5%", "1USD", "100000USD", "free"]),
+        "step": st.sampled_from(["0.1s", "5s", "2h"]),
+        "store-bandwidth": st.sampled_from(["1MB/s", "100GB/s", "0"]),
+    },
+)
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(words)
+def test_the_nearest_feasible_design_is_feasible(asked: dict[str, str]) -> None:
+    """Impossible questions get what is impossible and a nearest setting; fed back, it has an answer."""
+    nearest_has_an_answer(asked)
+
+
+@pytest.mark.slow
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(words)
+def test_the_nearest_feasible_design_is_feasible_at_length(asked: dict[str, str]) -> None:
+    """The same over many more questions."""
+    nearest_has_an_answer(asked)
+
+
+def nearest_has_an_answer(asked: dict[str, str]) -> None:
+    """Asks, corrects as told, asks again."""
+    try:
+        _, design = solve_settings(asked)
+    except Infeasible as error:
+        assert error.impossible
+        assert error.nearest, f"nothing near {asked}: {error.impossible}"
+        corrected = {k: t for k, t in {**asked, **error.nearest}.items() if t}
+        _, design = solve_settings(corrected)
+    assert 0 < design.ettr < 1
+    assert math.isfinite(design.pattern.intervals_s()[-1])
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (["--gpus", "0"], "above zero"),
+        (["--mtti", "nan"], "duration"),
+        (["--mtti", "5 fortnights"], "duration"),
+        (["--max-stall", "-1%"], "share"),
+        (["--gpus", "8", "--state-bytes", "600GB", "--ram", "100GB"], "no whole image fits"),
+        (["--mtti", "1min"], "interruptions come every"),
+        (["--drain", "10h", "--mtti", "1h"], "hardly a drain would end"),
+        (["--params", "405B", "--gpus", "8"], "HBM"),
+        (["--max-redo", "1s", "--params", "405B", "--gpus", "16384"], "redo of at most"),
+    ],
+)
+def test_the_command_says_what_is_impossible(asked: list[str], said: str) -> None:
+    """Exit code 1, the reason in `impossible`, a correction in `nearest`, and no interval anywhere."""
+    result = CliRunner().invoke(app, ["plan", *asked, "--json"])
+    answer = json.loads(result.output)
+    assert result.exit_code == 1
+    assert answer["feasible"] is False
+    assert said in " ".join(answer["impossible"])
+    assert answer["nearest"]
+    assert "tiers" not in answer
+
+
+def test_unknown_settings_are_refused() -> None:
+    """A misspelt word is not ignored."""
+    with pytest.raises(ConfigError, match="known"):
+        solve_settings({"gpu": "8"})
+
+
+def test_the_joint_optimum_takes_less_than_a_second() -> None:
+    """Four tiers, all variants, in whole steps: within 1 s of processor time."""
+    start_s = time.process_time()
+    _, design = solve_settings({"gpus": "16384", "params": "405B", "step": "5s"})
+    assert len(design.levels) == 4
+    assert time.process_time() - start_s <= 1

@@ -1,0 +1,149 @@
+"""The public failure trace: what it says, and that a plan fitted on one half of it serves the other half."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from hinan.cli.main import app
+from hinan.core.errors import ConfigError
+from hinan.plan.arrivals import Replay
+from hinan.plan.collectives import recovered_ratio, straggler_slowdown
+from hinan.plan.failures import INFINITEHBD, INFINITEHBD_NODES_BY_FAULTS
+from hinan.plan.formulas import exact_interval_s
+from hinan.plan.montecarlo import Track, simulate
+from hinan.plan.traces import Trace, faults_per_node, job_mtti_s, read_trace, table_of, weibull_shape
+
+DAY_S = 86_400.0
+_FOLDERS = [os.environ.get("HINAN_SHARED", ""), str(Path(__file__).parents[3] / "shared")]
+_TRACES = next((Path(f) / "cases" / "traces" for f in _FOLDERS if f and (Path(f) / "cases" / "traces").is_dir()), None)
+needs_traces = pytest.mark.skipif(
+    _TRACES is None, reason="no traces: set HINAN_SHARED or put ../shared beside the checkout"
+)
+
+
+@pytest.fixture(scope="module")
+def trace() -> Trace:
+    """The InfiniteHBD trace."""
+    assert _TRACES is not None
+    return read_trace(_TRACES / "infinitehbd-fault-trace.json")
+
+
+@needs_traces
+def test_what_the_trace_says(trace: Trace) -> None:
+    """584 faults, 4.18 per 1000 node-days, Weibull shape 0.62, repair 0.85 to 81 days, 41 % on a tenth of nodes."""
+    assert len(trace.faults) == 584
+    assert trace.per_node_day == pytest.approx(4.184e-3, abs=5e-7)
+    gaps_s = np.diff([fault.at_s for fault in trace.faults])
+    assert int((gaps_s == 0).sum()) == 55
+    assert gaps_s.mean() / 3600 == pytest.approx(14.2, abs=0.05)
+    assert weibull_shape(list(gaps_s)) == pytest.approx(0.62, abs=0.005)
+    repair_d = [(f.ended_s - f.at_s) / DAY_S for f in trace.faults if f.ended_s is not None]
+    assert np.median(repair_d) == pytest.approx(0.85, abs=0.005)
+    assert np.mean(repair_d) == pytest.approx(5.5, abs=0.05)
+    assert np.quantile(repair_d, 0.99) == pytest.approx(81, abs=1)
+    counts = sorted(faults_per_node(trace), reverse=True)
+    assert sum(counts[:40]) / 584 == pytest.approx(0.41, abs=0.005)
+    quiet = [fault for fault in trace.faults if not fault.by_test]
+    assert len(quiet) / 400 / (trace.horizon_s / DAY_S) == pytest.approx(3.39e-3, abs=5e-6)
+    assert job_mtti_s(counts, trace.horizon_s, job_nodes=128)[1] / DAY_S == pytest.approx(1.9, abs=0.05)
+
+
+@needs_traces
+def test_shipped_figures_are_the_traces(trace: Trace) -> None:
+    """What the project ships is what the trace says, class by class and node by node."""
+    fitted = table_of(trace)
+    assert dict(fitted.per_node_day) == pytest.approx(dict(INFINITEHBD.per_node_day), rel=1e-6)
+    counts = faults_per_node(trace)
+    assert {k: counts.count(k) for k in set(counts)} == dict(INFINITEHBD_NODES_BY_FAULTS)
+
+
+def replayed_ettr(trace: Trace, interval_s: float, stall_s: float, restart_s: float) -> float:
+    """A job on all nodes of the trace, failures exactly as recorded, averaged over starting points."""
+    times_s = np.array([fault.at_s for fault in trace.faults])
+    lives = 24
+    replay = Replay(times_s, np.zeros(times_s.size, dtype=np.int64), horizon_s=trace.horizon_s, lives=lives)
+    track = Track(interval_s, (), (stall_s,), (0,), (restart_s,), (0.0,))
+    return simulate(track, replay, lives=lives, wall_s=trace.horizon_s, seed=1).ettr
+
+
+@needs_traces
+@pytest.mark.parametrize("stall_s", [2.0, 30.0, 300.0])
+@pytest.mark.parametrize("first_half", [True, False])
+def test_fitted_on_one_half_serves_the_other(trace: Trace, stall_s: float, first_half: bool) -> None:
+    """The interval recommended from one half is within 1 % ETTR of the best found by brute force on the other."""
+    middle_s = trace.horizon_s / 2
+    halves = [trace.between(0, middle_s), trace.between(middle_s, trace.horizon_s + 1)]
+    fit_on, judged_on = halves if first_half else halves[::-1]
+    recommended_s = exact_interval_s(stall_s=stall_s, mtti_s=table_of(fit_on).mtti_s(trace.nodes))
+    grid = [recommended_s * 1.3**k for k in range(-10, 11)]
+    best = max(replayed_ettr(judged_on, tau_s, stall_s, 600.0) for tau_s in grid)
+    assert replayed_ettr(judged_on, recommended_s, stall_s, 600.0) > best - 0.01
+
+
+@needs_traces
+def test_straggler_figures() -> None:
+    """S and M of the published what-if analysis follow from its times."""
+    assert _TRACES is not None
+    workers = json.loads((_TRACES / "bytedance-mw-ST.json").read_text(encoding="utf-8"))
+    stage = json.loads((_TRACES / "bytedance-ms-ST.json").read_text(encoding="utf-8"))
+    whole = {"original_s": workers["tori"], "ideal_s": workers["tideal"]}
+    assert straggler_slowdown(**whole) == pytest.approx(1.1787, abs=5e-5)
+    assert recovered_ratio(**whole, fixed_s=workers["trem"]) == pytest.approx(workers["Mw"])
+    assert recovered_ratio(**whole, fixed_s=stage["trem"]) == pytest.approx(stage["Ms"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '[{"node_id": "a"}]', '[{"node_id": "a", "event_time": "x", "event_type": "fault_start"}]',
+     '[{"node_id": "a", "event_time": -1, "event_type": "fault_start"}]',
+     '[{"node_id": "a", "event_time": 1, "event_type": "lunch"}]',
+     '[{"node_id": "a", "event_time": 1, "event_type": "fault_end"}]'],
+)  # fmt: skip
+def test_bad_traces_are_refused(tmp_path: Path, text: str) -> None:
+    """What is not a trace is refused with what is wrong in it."""
+    path = tmp_path / "trace.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match="trace"):
+        read_trace(path)
+
+
+def test_a_small_trace_is_fitted(tmp_path: Path) -> None:
+    """Two faults of two nodes in ten days of a fleet of four: 0.05 per node-day."""
+    events = [
+        {"node_id": "a", "event_time": 2, "event_type": "fault_start", "fault_type": {"Class": "GPU", "Desc": "lost"}},
+        {"node_id": "a", "event_time": 3, "event_type": "fault_end", "fault_type": {"Class": "GPU", "Desc": "lost"}},
+        {"node_id": "b", "event_time": 10, "event_type": "fault_start", "fault_type": {"Class": "Fan"}},
+    ]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(events), encoding="utf-8")
+    fitted = table_of(read_trace(path, nodes=4))
+    assert fitted.total_per_node_day == pytest.approx(0.05)
+    assert read_trace(path, nodes=4).faults[0].ended_s == 3 * DAY_S
+
+
+@pytest.mark.parametrize("shape", ["weibull:0.62", "bursts:0.3,200s", "lemons", "racks:4,60s", "replay"])
+def test_shapes_by_name(tmp_path: Path, shape: str) -> None:
+    """`--arrivals` with a trace: the plan is simulated under that shape, and keeps about what the exact form says."""
+    events = [
+        {"node_id": str(n), "event_time": 1 + 3 * n, "event_type": "fault_start", "fault_type": {"Class": kind}}
+        for n, kind in enumerate(["GPU", "Fan", "Fan", "GPU"])
+    ]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(events), encoding="utf-8")
+    words = ["plan", "--gpus", "4096", "--params", "70B", "--arrivals", shape, "--json"]
+    words += ["--trace", str(path)] if shape == "replay" else []
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    ettr = json.loads(result.output)["ettr"]
+    assert ettr["monte_carlo"] == pytest.approx(ettr["exact"], abs=0.01)
+
+
+def test_an_unknown_shape_is_refused() -> None:
+    """The known shapes are named."""
+    result = CliRunner().invoke(app, ["plan", "--arrivals", "sunspots", "--json"])
+    assert result.exit_code != 0
+    assert "weibull" in result.output

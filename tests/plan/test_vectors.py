@@ -1,0 +1,73 @@
+"""The published and derived numbers come out, from the formulas a designer can call."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from hinan.cli.main import app
+from hinan.core.errors import ConfigError
+from hinan.plan.kinds import KINDS, compute
+from hinan.plan.vectors import VECTORS, Vector, run
+
+_done: dict[str, dict[str, float]] = {}
+
+
+@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector.id)
+def test_vector(vector: Vector) -> None:
+    """Each number is reproduced to the digits it was printed with."""
+    result = run(vector, _done)
+    assert result.ok, f"{result.value} is not {result.expected} ± {result.tolerance} ({result.source})"
+
+
+def test_a_wrong_number_fails() -> None:
+    """The comparison can fail: a digit off is seen."""
+    first = VECTORS[0]
+    off = Vector(first.id, first.kind, first.given, first.output, first.expected + 0.02, first.tolerance, first.source)
+    assert not run(off).ok
+
+
+def test_self_check_json() -> None:
+    """`hinan plan --self-check --json` lists id, value, expected, ok."""
+    result = CliRunner().invoke(app, ["plan", "--self-check", "--json"])
+    rows = json.loads(result.output)
+    assert result.exit_code == 0
+    assert len(rows) == len(VECTORS)
+    assert all({"id", "value", "expected", "ok"} <= set(row) for row in rows)
+    assert all(row["ok"] is True for row in rows)
+
+
+def test_formulas_take_units_and_other_numbers() -> None:
+    """A kind is solved, not a number: other inputs, other units, same formula."""
+    assert compute("young", {"stall_s": "2s", "mtti_s": "1h"})["interval_s"] == pytest.approx(120)
+    ring = compute("ring", {"ranks": "4", "size_bytes": "2GB", "bytes_per_s": "100GB/s", "latency_s": "10ms"})
+    assert ring["time_s"] == pytest.approx(0.06 + 0.03)
+    result = CliRunner().invoke(app, ["plan", "--formula", "pairs", "--given", "nodes=6", "--json"])
+    assert json.loads(result.output) == {"survival": pytest.approx(0.8)}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_formula_says_what_it_takes(kind: str) -> None:
+    """Missing inputs are named."""
+    with pytest.raises(ConfigError, match="missing"):
+        compute(kind, {"nonsense": "1"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        ("young", {"stall_s": "0", "mtti_s": "1h"}),
+        ("young", {"stall_s": "nan", "mtti_s": "1h"}),
+        ("young", {"stall_s": "1 parsec", "mtti_s": "1h"}),
+        ("daly", {"stall_s": "-1", "mtti_s": "1h"}),
+        ("pairs", {"nodes": "7"}),
+        ("spares", {"nodes": "10", "down_ratio": "1.5"}),
+        ("what-if", {"original_s": "1", "ideal_s": "2", "fixed_s": "1"}),
+        ("bus", {"busbw_bytes_per_s": "480GB/s", "ranks": "1"}),
+        ("daly-first-order", {"stall_s": "100", "mtti_s": "1", "restart_s": "0"}),
+    ],
+)
+def test_bad_inputs_are_refused(kind: str, given: dict[str, str]) -> None:
+    """Zero, negative, NaN, unknown units: an error that names it, never a number."""
+    with pytest.raises(ConfigError):
+        compute(kind, given)

@@ -1,0 +1,171 @@
+"""A simulated year: books that add up, the same year for the same seed, and the planner's own figures within reach."""
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from hinan.cli.main import app
+from hinan.core.errors import ConfigError
+from hinan.plan.failures import FailureClass, Tier
+from hinan.plan.nearest import solve_settings
+from hinan.plan.policy import Policy, TierPolicy, planned, read_policy
+from hinan.plan.scenario import RESTARTS
+from hinan.plan.simulate import cluster_of, compare, job_of
+from hinan.plan.world import YEAR_S, Cluster, Happening, schedule
+from hinan.plan.year import Job, Year
+
+WORDS = {"gpus": "16384", "params": "405B", "step": "5s"}
+JOB = Job(16, compute_s=4.0, allreduce_s=1.0, parts=RESTARTS, init_extra_s=0.0, latency_s=100.0, total_restart_s=30.0)
+POLICY = Policy(
+    "hand",
+    (TierPolicy(Tier.RAM, 100.0, 0.0, 0.0, 0.0), TierPolicy(Tier.SHARED, 1000.0, 0.0, 250.0, 0.0)),
+    spares=2,
+)
+
+
+def happen(at_s: float, kind: str, **more: object) -> Happening:
+    """One happening of node 3."""
+    return Happening(**{"at_s": at_s, "kind": kind, "node": 3, "repair_s": 500.0, "returns": False, **more})  # type: ignore[arg-type]
+
+
+def year(*happenings: Happening, policy: Policy = POLICY, horizon_s: float = 5000.0) -> dict[str, float]:
+    """Books of a short year."""
+    return Year(JOB, policy, horizon_s).run(happenings).seconds
+
+
+def test_a_process_failure_goes_back_to_ram() -> None:
+    """Killed 50 s after an evacuation: 50 s redone, 30 s restart, nothing else lost."""
+    books = year(happen(1250.0, "process"))
+    assert books["redo"] == pytest.approx(50)
+    assert books["restart"] == pytest.approx(30)
+    assert books["kept"] == pytest.approx(5000 - 80)
+
+
+@pytest.mark.parametrize(("at_s", "redo_s"), [(1240.0, 1240.0), (1260.0, 260.0)])
+def test_a_node_failure_needs_a_finished_drain(at_s: float, redo_s: float) -> None:
+    """Without a peer a lost node goes back to the store: before the drain of 250 s ended, to the copy before it."""
+    assert year(happen(at_s, "node"))["redo"] == pytest.approx(redo_s)
+
+
+def test_a_drain_survives_its_process() -> None:
+    """The bytes belong to nobody who trains: a process failure during a drain does not stop it."""
+    books = year(happen(1100.0, "process"), happen(1300.0, "node"))
+    assert books["redo"] == pytest.approx(0 + 170 + 100)
+
+
+def test_a_drain_dies_with_its_host() -> None:
+    """A node lost while the store's copy drains from its RAM: the peer has the state, the drain never ends."""
+    peer = TierPolicy(Tier.PEER, 100.0, 0.0, 0.0, 0.0)
+    policy = Policy("peer", (POLICY.tiers[0], peer, POLICY.tiers[1]), spares=2)
+    books = year(happen(1150.0, "node"), happen(1500.0, "job"), policy=policy)
+    assert books["redo"] == pytest.approx(50 + 1420)
+
+
+def test_silent_corruption_goes_back_behind_its_latency() -> None:
+    """Seen 100 s late at 2050: the copy of step 2000 may be wrong, that of 1000 is not."""
+    assert year(happen(2290.0, "silent"))["redo"] == pytest.approx(290)
+    assert year(happen(2050.0, "silent"))["redo"] == pytest.approx(1050)
+
+
+def test_without_spares_the_job_waits_for_repairs() -> None:
+    """With spares the swap is at once; without, the job waits until the node is repaired."""
+    waiting = year(happen(1300.0, "node"), policy=Policy("none", POLICY.tiers, spares=0))
+    assert waiting["waiting for a node"] == pytest.approx(500)
+    assert "waiting for a node" not in year(happen(1300.0, "node"))
+
+
+def test_one_slow_node_slows_all_until_it_is_thrown_out() -> None:
+    """Twice as slow in compute: steps of 9 s instead of 5 until the eviction, 600 s later."""
+    books = year(happen(1000.0, "straggler", factor=2.0, lasts_s=3000.0))
+    assert books["stragglers"] == pytest.approx(600 * 4 / 9)
+    assert books["eviction"] == pytest.approx(30)
+    patient = Policy("patient", POLICY.tiers, spares=2, evict_above=10.0)
+    slow = year(happen(1000.0, "straggler", factor=2.0, lasts_s=3000.0), policy=patient)
+    assert slow["stragglers"] == pytest.approx(3000 * 4 / 9)
+
+
+def test_a_failure_during_a_restart_begins_it_again() -> None:
+    """Ten seconds into a restart the next failure strikes: 10 + 30 seconds, not 60."""
+    books = year(happen(1250.0, "process"), happen(1260.0, "process"))
+    assert books["restart"] == pytest.approx(40)
+
+
+def test_every_second_is_booked_once() -> None:
+    """The headings add up to the horizon."""
+    scenario, design = solve_settings(WORDS)
+    world = schedule(cluster_of(scenario, horizon_s=YEAR_S / 4), 3)
+    books = Year(job_of(scenario), planned(scenario, design), YEAR_S / 4).run(world)
+    assert sum(books.seconds.values()) == pytest.approx(YEAR_S / 4, rel=1e-9)
+    assert min(books.seconds.values()) >= 0
+
+
+def test_same_seed_same_year_and_worlds_do_not_depend_on_policies() -> None:
+    """Worlds are values of their seed; comparing a policy with itself gives no difference at all."""
+    cluster = Cluster(512, {FailureClass.NODE: 1e-3})
+    assert schedule(cluster, 5) == schedule(cluster, 5)
+    assert schedule(cluster, 5) != schedule(cluster, 6)
+    scenario, design = solve_settings(WORDS)
+    policy = planned(scenario, design)
+    rows = compare(scenario, [policy, policy], [1, 2], horizon_s=YEAR_S / 12)
+    assert rows[1].difference == 0.0
+    assert rows[1].difference_stderr == 0.0
+
+
+def test_lemons_have_their_share() -> None:
+    """The worst tenth of the nodes has about 40 % of the faults, as in the InfiniteHBD trace."""
+    world = schedule(Cluster(4000, {FailureClass.NODE: 4e-2}, stragglers_per_node_day=0), 1)
+    counts = [0] * 4000
+    for each in world:
+        counts[each.node] += 1
+    assert sum(sorted(counts)[-400:]) / len(world) == pytest.approx(0.41, abs=0.06)
+
+
+def test_the_year_agrees_with_the_exact_form() -> None:
+    """With spares enough and no stragglers the year keeps what the planner said, within a few thousandths."""
+    scenario, design = solve_settings(WORDS)
+    rows = compare(scenario, [replace(planned(scenario, design), spares=10_000)], [1, 2])
+    lost_otherwise = sum(
+        books.seconds.get(name, 0.0) for books in rows[0].books for name in ("stragglers", "eviction", "maintenance")
+    ) / (2 * YEAR_S)
+    assert rows[0].ettr + lost_otherwise == pytest.approx(design.ettr, abs=0.002)
+
+
+def test_a_worse_policy_is_seen(tmp_path: Path) -> None:
+    """Five minutes by habit loses against the plan, by more than the paired difference's error."""
+    habit = tmp_path / "habit.toml"
+    habit.write_text('name = "habit"\nspares = 80\n[every]\nram = "5min"\npeer = "5min"\n', encoding="utf-8")
+    plan = tmp_path / "plan.toml"
+    plan.write_text("spares = 80\n", encoding="utf-8")
+    words = ["simulate", "--gpus", "16384", "--years", "2", "--policy", str(plan), "--policy", str(habit), "--json"]
+    result = CliRunner().invoke(app, words)
+    rows = json.loads(result.output)
+    assert [row["policy"] for row in rows] == ["plan", "habit"]
+    assert rows[1]["difference"] < -5 * rows[1]["difference_stderr"] < 0
+    assert rows[0]["failures"] == rows[1]["failures"]
+
+
+@pytest.mark.parametrize(
+    "text", ["spares = -1", "spares = true", "sparse = 3", '[every]\ntape = "1h"', '[every]\nram = "5"', "= 3",
+             "evict_above = 0.5", '[every]\nram = "never"\npeer = "never"\nnvme = "never"\nshared = "never"']
+)  # fmt: skip
+def test_bad_policies_are_refused(tmp_path: Path, text: str) -> None:
+    """Unknown keys, impossible values, broken TOML: named, not guessed."""
+    path = tmp_path / "policy.toml"
+    path.write_text(text, encoding="utf-8")
+    scenario, design = solve_settings(WORDS)
+    with pytest.raises(ConfigError):
+        read_policy(path, planned(scenario, design))
+
+
+@pytest.mark.slow
+def test_a_year_at_100_000_gpus_in_five_seconds() -> None:
+    """One year, 100,000 GPUs, four tiers, some 17,000 failures: within 5 s of processor time."""
+    scenario, design = solve_settings({"gpus": "100000", "params": "405B", "step": "5s"})
+    start_s = time.process_time()
+    rows = compare(scenario, [planned(scenario, design)], [1])
+    assert time.process_time() - start_s <= 5
+    assert sum(rows[0].books[0].failures.values()) > 15_000
