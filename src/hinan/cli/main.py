@@ -10,6 +10,7 @@ import sys
 
 import typer
 
+from hinan.cli.wire import app as wire_app
 from hinan.core.errors import ConfigError, Fenced, HinanError
 
 EXIT_FAILED, EXIT_USAGE, EXIT_FENCED = 1, 2, 93
@@ -28,6 +29,9 @@ app = typer.Typer(
 @app.callback()
 def root() -> None:
     """Evacuate training state from GPU memory to host RAM, and bring every rank back to one proven step."""
+
+
+app.add_typer(wire_app)
 
 
 def main() -> None:

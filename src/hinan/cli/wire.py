@@ -1,0 +1,183 @@
+"""`hinan wire`: reads the options, asks `hinan.wire`, prints.
+
+`wire check` asks about the path (links, nodes, IOMMU, ACS); `verify` is for bytes at rest, `preflight` for the node,
+`drill` for breaking things on purpose.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hinan.core.errors import ConfigError
+from hinan.core.units import parse_bytes
+
+app = typer.Typer(
+    name="wire",
+    help="Which wires a checkpoint takes, how fast they can be, who shares them, and where its addresses lead.",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+From = Annotated[list[Path] | None, typer.Option("--from", help="A captured machine; repeat to join several files.")]
+Sample = Annotated[bool, typer.Option("--sample", help="A made-up HGX H100 server instead of this machine.")]
+State = Annotated[str | None, typer.Option("--state", help="Bytes of one rank's state, such as 61.2GB.")]
+AsJson = Annotated[bool, typer.Option("--json", help="For programs; unknown is null.")]
+GpuOption = Annotated[str | None, typer.Option("--gpu", help="Index or PCI address.")]
+Buffer = Annotated[int | None, typer.Option("--buffer-node", help="NUMA node on which the buffer lies.")]
+Loaded = Annotated[bool, typer.Option("--under-load", help="The links were busy when they were read.")]
+
+
+class Asked:
+    """Options that may stand before or after the verb."""
+
+    def __init__(self, sources: list[Path] | None, sample: bool, state: str | None, gpu: str | None) -> None:
+        self.sources, self.sample, self.state, self.gpu = sources or [], sample, state, gpu
+
+    def after(self, later: Asked) -> Asked:
+        """These options, with what stands after the verb in front."""
+        return Asked(
+            later.sources or self.sources, later.sample or self.sample, later.state or self.state, later.gpu or self.gpu
+        )
+
+
+def _machine(asked: Asked) -> Any:
+    from hinan.wire import sample, sources
+
+    if asked.sample:
+        return sample.machine()
+    if asked.sources:
+        return sources.read_paths(asked.sources)
+    return sources.read_live()
+
+
+def _state(asked: Asked) -> int | None:
+    return parse_bytes(asked.state) if asked.state is not None else None
+
+
+def _gpu(machine: Any, text: str | None) -> Any:
+    """The GPU that was asked for; None when the machine has none.
+
+    Raises:
+        ConfigError: there are GPUs, but not this one.
+    """
+    from hinan.wire.address import parse_address
+
+    if not machine.gpus:
+        return None
+    if text is None:
+        return machine.gpus[0]
+    address = parse_address(text)
+    for gpu in machine.gpus:
+        if str(gpu.index) == text or (address is not None and gpu.address == address):
+            return gpu
+    known = ", ".join(f"{gpu.index} ({gpu.address})" if gpu.address else str(gpu.index) for gpu in machine.gpus)
+    raise ConfigError(f"there is no GPU {text!r}; there are {known}", gpu=text)
+
+
+def _print(lines: list[str]) -> None:
+    sys.stdout.write("\n".join(lines).rstrip() + "\n")
+
+
+def _print_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+
+
+@app.callback(invoke_without_command=True)
+def wire(
+    context: typer.Context,
+    sources: From = None,
+    sample: Sample = False,
+    gpu: GpuOption = None,
+    state: State = None,
+    every: Annotated[bool, typer.Option("--all", help="All GPUs at once, with shared uplinks.")] = False,
+    as_json: AsJson = False,
+    buffer_node: Buffer = None,
+    under_load: Loaded = False,
+) -> None:
+    """The path of a checkpoint from GPU memory to host RAM: hops, ceiling, sharers, seconds.
+
+    Reads this machine, or with --from: lspci -vvv or -tv, hwloc XML, NCCL/RCCL XML, nvidia-smi topo -m, numactl -H,
+    /proc/iomem, gdscheck, nvbandwidth, a capture file.
+    """
+    context.obj = Asked(sources, sample, state, gpu)
+    if context.invoked_subcommand is not None:
+        return
+    from hinan.wire import render, report
+    from hinan.wire.check import Question
+
+    machine = _machine(context.obj)
+    question = Question(state_bytes=_state(context.obj), buffer_node=buffer_node, under_load=under_load)
+    one = _gpu(machine, gpu)
+    if one is None:
+        answer = report.report_without_gpu(machine, question)
+        _print_json(report.to_builtins(answer)) if as_json else _print(render.render_without_gpu(answer, machine))
+        return
+    if every:
+        answers = [report.report_gpu(machine, each, question) for each in machine.gpus]
+        _print_json({"gpus": [report.to_builtins(a) for a in answers]}) if as_json else _print(
+            render.render_all(answers)
+        )
+        return
+    answer = report.report_gpu(machine, one, question)
+    _print_json(report.to_builtins(answer)) if as_json else _print(render.render(answer, machine))
+
+
+@app.command()
+def check(
+    context: typer.Context,
+    sources: From = None,
+    sample: Sample = False,
+    state: State = None,
+    as_json: AsJson = False,
+    buffer_node: Buffer = None,
+    under_load: Loaded = False,
+) -> None:
+    """What is wrong with the path: evidence, effect in seconds for this state, fix. Exit 1 on findings.
+
+    For bytes at rest there is `hinan verify`, for the node `hinan preflight`, to break it on purpose `hinan drill`.
+    """
+    import msgspec
+
+    from hinan.wire import render
+    from hinan.wire.check import Question, check_machine
+
+    asked = context.obj.after(Asked(sources, sample, state, None))
+    machine = _machine(asked)
+    question = Question(state_bytes=_state(asked), buffer_node=buffer_node, under_load=under_load)
+    found = check_machine(machine, question)
+    if as_json:
+        _print_json(
+            {"findings": msgspec.to_builtins(found), "gpus": len(machine.gpus), "sources": list(machine.sources)}
+        )
+    elif found:
+        _print([line for finding in found for line in render.wrapped("!", render.sentence(finding))])
+    else:
+        _print([f"nothing found on the paths of {len(machine.gpus)} GPUs (read from: {', '.join(machine.sources)})"])
+    if found:
+        raise typer.Exit(1)
+
+
+@app.command()
+def capture(
+    context: typer.Context,
+    out: Annotated[Path, typer.Option("--out", "-o", help="File to write.")] = Path("machine.json"),
+    sources: From = None,
+) -> None:
+    """Write one file from this node (or from several dumps) that all verbs read elsewhere; identities are replaced."""
+    import socket
+
+    from hinan.wire import capture as format_
+
+    machine = _machine(context.obj.after(Asked(sources, False, None, None)))
+    text = format_.write(machine, host=socket.gethostname())
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot write {out}: {error.strerror}", path=str(out)) from error
+    _print([f"{out}: {len(machine.functions)} functions, {len(machine.gpus)} GPUs, {len(machine.nodes)} NUMA nodes"])
