@@ -99,6 +99,9 @@ def wire(
     as_json: AsJson = False,
     buffer_node: Buffer = None,
     under_load: Loaded = False,
+    paths: Annotated[bool, typer.Option("--paths", help="The hot path of training beside the evacuation.")] = False,
+    svg: Annotated[Path | None, typer.Option("--svg", help="Draw the path into this file.")] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="Write a page with the picture and the figures.")] = None,
 ) -> None:
     """The path of a checkpoint from GPU memory to host RAM: hops, ceiling, sharers, seconds.
 
@@ -124,8 +127,90 @@ def wire(
             render.render_all(answers)
         )
         return
+    if paths:
+        _paths(machine, one, as_json)
+        return
     answer = report.report_gpu(machine, one, question)
+    _pictures(answer, svg, html)
     _print_json(report.to_builtins(answer)) if as_json else _print(render.render(answer, machine))
+
+
+def _paths(machine: Any, gpu: Any, as_json: bool) -> None:
+    import msgspec
+
+    from hinan.wire import hotpath
+
+    found = hotpath.paths_of(machine, gpu)
+    _print_json(msgspec.to_builtins(found)) if as_json else _print(hotpath.lines(found))
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}", path=str(path)) from error
+
+
+def _pictures(answer: Any, svg: Path | None, html: Path | None) -> None:
+    from hinan.wire import picture
+
+    if svg is not None:
+        _write(svg, picture.svg(answer))
+    if html is not None:
+        _write(html, picture.html(answer))
+
+
+@app.command()
+def explain(
+    context: typer.Context,
+    address: Annotated[str | None, typer.Argument(help="A physical or bus address, such as 0x4012345000.")] = None,
+    file: Annotated[Path | None, typer.Option("--file", help="A file in tmpfs: explain where its pages are.")] = None,
+    size: Annotated[str, typer.Option("--size", help="Bytes that are written there.")] = "4KiB",
+    sources: From = None,
+    sample: Sample = False,
+    gpu: GpuOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Why this address is the destination: windows at each hop, IOMMU walk, TLP bytes, and the same ideas in IP."""
+    import msgspec
+
+    from hinan.wire import explain as explain_
+
+    asked = context.obj.after(Asked(sources, sample, None, gpu))
+    machine = _machine(asked)
+    number, label, pages = _destination(address, file)
+    found = explain_.explain(
+        machine, _gpu(machine, asked.gpu), number, size_bytes=_size(size), label=label, pages=pages
+    )
+    if as_json:
+        plain = msgspec.to_builtins(msgspec.structs.replace(found, packets=()))
+        _print_json(plain | {"packets": [packet.header().hex(" ") for packet in found.packets]})
+        return
+    _print(explain_.lines(found))
+
+
+def _size(text: str) -> int:
+    size_bytes = parse_bytes(text)
+    if size_bytes > 1 << 30:
+        raise ConfigError(f"{text} is more than explain cuts into TLPs; 1 GiB at most", size=text)
+    return size_bytes
+
+
+def _destination(address: str | None, file: Path | None) -> tuple[int, str, Any]:
+    """The address to explain, what it is, and the file's pages."""
+    from hinan.wire import pages as pages_
+    from hinan.wire.text import hex_number
+
+    if file is not None:
+        pages = pages_.pages_of(file)
+        first = pages[0]
+        if first.physical is not None:
+            return first.physical, "read (page 0 of the file)", pages
+        return first.virtual, "illustration (virtual: the physical one needs root)", pages
+    number = hex_number(address)
+    if number is None:
+        raise ConfigError("give a hexadecimal address such as 0x4012345000, or --file PATH", address=address)
+    return number, "illustration", ()
 
 
 @app.command()
@@ -176,8 +261,5 @@ def capture(
 
     machine = _machine(context.obj.after(Asked(sources, False, None, None)))
     text = format_.write(machine, host=socket.gethostname())
-    try:
-        out.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"cannot write {out}: {error.strerror}", path=str(out)) from error
+    _write(out, text)
     _print([f"{out}: {len(machine.functions)} functions, {len(machine.gpus)} GPUs, {len(machine.nodes)} NUMA nodes"])

@@ -129,7 +129,7 @@ def _widths(case: _Case) -> Iterator[Finding]:
 
 
 def _speeds(case: _Case) -> Iterator[Finding]:
-    """A speed below both ends' capability. Idle GPUs do that; a link between switches, or one under load, should not."""
+    """A speed below both ends' capability. Idle GPUs do that; links between switches, or under load, should not."""
     told: set[frozenset[str]] = set()
     for order, hop in enumerate(case.path.hops):
         peer = _peer_of(case, order)
@@ -147,7 +147,7 @@ def _speeds(case: _Case) -> Iterator[Finding]:
         yield case.finding(
             "speed-below-capability" if sure else "link-suspect", hop.address, f"link runs at {now:g} of {cap:g} GT/s",
             "read under load: a fault" if sure else "idle down-training or a real fault: one reading cannot tell",
-            "retrain or reseat; look for AER errors" if sure else "read again while a copy runs (--under-load); measure",
+            "retrain or reseat; look for AER errors" if sure else "read again under load (--under-load), or measure",
             case.loss_s(slow),
         )  # fmt: skip
 

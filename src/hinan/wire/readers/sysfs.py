@@ -12,6 +12,7 @@ from pathlib import Path
 from hinan.wire.address import parse_address, split_address
 from hinan.wire.identity import coherent_evidence, gpu_name, role_of
 from hinan.wire.model import Function, IommuMode, Link, Machine, NumaNode, Role, Window
+from hinan.wire.pages import node_blocks
 from hinan.wire.readers import config_space, iomem
 from hinan.wire.text import clean, decode, hex_number, int_list, number
 
@@ -30,7 +31,7 @@ def read(root: Path = Path("/")) -> Machine:
     grouped = any(f.iommu_group is not None for f in functions.values())
     return Machine(
         functions=functions,
-        nodes=_nodes(root / "sys/devices/system/node"),
+        nodes=_nodes(root),
         cpu_model=model[1] if model else None,
         cpu_arch="arm64" if "CPU implementer" in cpuinfo else "x86_64" if model else None,
         product=product,
@@ -111,9 +112,23 @@ def _bars(path: Path) -> tuple[Window, ...]:
     return tuple(found)
 
 
-def _nodes(folder: Path) -> tuple[NumaNode, ...]:
+def _ranges(node: int, blocks: dict[int, int]) -> tuple[Window, ...]:
+    """Physical ranges of a node from its memory blocks, neighbours joined."""
+    size = blocks.get(-1, 0)
+    joined: list[Window] = []
+    for number_ in sorted(block for block, owner in blocks.items() if owner == node and block >= 0):
+        first, last = number_ * size, (number_ + 1) * size - 1
+        if joined and joined[-1].last + 1 == first:
+            joined[-1] = Window(joined[-1].first, last)
+        else:
+            joined.append(Window(first, last))
+    return tuple(joined)
+
+
+def _nodes(root: Path) -> tuple[NumaNode, ...]:
     found = []
-    for entry in folder.glob("node[0-9]*"):
+    blocks = node_blocks(root)
+    for entry in (root / "sys/devices/system/node").glob("node[0-9]*"):
         index = int(entry.name[4:])
         info = dict(re.findall(r"(MemTotal|MemFree):\s+([0-9]+) kB", _text(entry / "meminfo") or ""))
         cpulist = _text(entry / "cpulist")
@@ -128,6 +143,7 @@ def _nodes(folder: Path) -> tuple[NumaNode, ...]:
             size_bytes=int(info["MemTotal"]) << 10 if "MemTotal" in info else None,
             free_bytes=int(info["MemFree"]) << 10 if "MemFree" in info else None,
             distances=dict(zip(order, distances, strict=True)) if len(distances) == len(order) else {},
+            ranges=_ranges(index, blocks),
         )
         for index, cpulist, info, distances in found
     )
