@@ -153,8 +153,10 @@ def _speeds(case: _Case) -> Iterator[Finding]:
 
 
 def _suspects(case: _Case) -> Iterator[Finding]:
-    for hop in case.path.hops:
-        if not hop.link.suspect or hop.role is Role.GPU or case.proven:
+    for order, hop in enumerate(case.path.hops):
+        peer = _peer_of(case, order)
+        at_gpu = Role.GPU in (hop.role, peer.role if peer else None)
+        if not hop.link.suspect or at_gpu or case.proven:
             continue
         told = (
             f"{hop.link.cap_gt_s:g} GT/s" if hop.link.cap_gt_s else f"{(hop.link.now_bytes_per_s or 0) / 1e9:.1f} GB/s"

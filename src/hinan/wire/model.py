@@ -116,6 +116,7 @@ class Function(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     device_id: int | None = None
     name: str | None = None
     numa_node: int | None = None
+    numa_affinity: tuple[int, ...] = ()  # equally near nodes, where the source tells several
     link: Link = Link()
     mps_bytes: int | None = None  # DevCtl: the size in use
     mps_cap_bytes: int | None = None  # DevCap: the size possible

@@ -55,6 +55,9 @@ def _told(machine: Machine, gpu: Gpu) -> tuple[int | None, str]:
         if at.numa_node is not None:
             own = at.address == gpu.address
             return at.numa_node, "numa_node of the GPU" if own else f"numa_node of {at.address} above the GPU"
+        if at.numa_affinity and len(at.numa_affinity) < max(len(machine.nodes), 2):
+            several = ", ".join(map(str, at.numa_affinity))
+            return at.numa_affinity[0], f"the first of nodes {several}, which are equally near"
         at = machine.functions.get(at.parent or "")
     if gpu.numa_node is not None:
         return gpu.numa_node, "NUMA affinity of the GPU"

@@ -41,7 +41,7 @@ def read(text: str) -> Machine | None:
         return None
     found = _Found()
     for item in root.findall("object"):
-        _descend(item, None, None, found)
+        _descend(item, None, (), found)
     nodes = _distances(root, found.nodes)
     product = found.infos.get("DMIProductName") or found.infos.get("PlatformModel")
     model = found.infos.get("CPUModel")
@@ -60,11 +60,11 @@ def read(text: str) -> Machine | None:
     )
 
 
-def _descend(item: Element, parent: str | None, node: int | None, found: _Found) -> None:
+def _descend(item: Element, parent: str | None, near: tuple[int, ...], found: _Found) -> None:
     kind = item.get("type", "")
     bits = mask_bits(item.get("nodeset"))
     if bits is not None:
-        node = bits[0] if len(bits) == 1 else None
+        near = bits
     if kind in ("Package", "Socket"):
         found.packages += 1
     if kind == "NUMANode":
@@ -74,11 +74,11 @@ def _descend(item: Element, parent: str | None, node: int | None, found: _Found)
         found.infos.setdefault(info.get("name", ""), info.get("value", ""))
     address = parse_address(item.get("pci_busid", ""))
     if address is not None and address not in found.functions:
-        found.functions[address] = _function(item, address, parent, node)
+        found.functions[address] = _function(item, address, parent, near)
     if kind == "OSDev" and parent is not None:
         _os_device(item, parent, found)
     for child in item.findall("object"):
-        _descend(child, address or parent, node, found)
+        _descend(child, address or parent, near, found)
 
 
 def _numa_node(item: Element, found: _Found) -> None:
@@ -93,7 +93,7 @@ def _numa_node(item: Element, found: _Found) -> None:
     )
 
 
-def _function(item: Element, address: str, parent: str | None, node: int | None) -> Function:
+def _function(item: Element, address: str, parent: str | None, near: tuple[int, ...]) -> Function:
     kinds = _TYPE.match(item.get("pci_type", ""))
     code = int(kinds["cls"], 16) if kinds else None
     vendor = int(kinds["vendor"], 16) if kinds else None
@@ -115,7 +115,8 @@ def _function(item: Element, address: str, parent: str | None, node: int | None)
         vendor_id=vendor,
         device_id=device,
         name=name,
-        numa_node=node,
+        numa_node=near[0] if len(near) == 1 else None,
+        numa_affinity=near if len(near) > 1 else (),
         link=_link(raw * 1e9 if raw else None, max_gt_s_of_gpu(vendor, device) if role is Role.GPU else None),
         buses=Buses(split_address(address)[1], int(buses["sec"], 16), int(buses["sub"], 16)) if buses else None,
         coherent_link=coherent_evidence(device, name) if role is Role.GPU else None,

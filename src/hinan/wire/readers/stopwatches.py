@@ -95,15 +95,21 @@ def _gdsio(lines: list[str]) -> Iterator[Measurement]:
 
 
 def half_bandwidth_bytes(points: list[tuple[int, float]]) -> tuple[float, float] | None:
-    """Plateau [bytes/s] and the copy size [bytes] at which half of it is reached (Hockney's n1/2), from (size, rate).
+    """Asymptotic rate [bytes/s] and the copy size [bytes] that reaches half of it (Hockney's n1/2), from (size, rate).
 
-    A copy of n bytes takes t0 + n / plateau; n1/2 = t0 x plateau. The plateau is the median of the largest decade, n1/2
-    the median over the points between half and 95 percent of it: sizes worth using, and where rounding hurts least.
+    A copy of n bytes takes t0 + n / rate; n1/2 = t0 x rate. The line is fitted by least squares to the times of copies
+    from the first that reaches half of the best rate up to fifty times its size: below, other costs rule; above, t0 is
+    lost in the noise. None when fewer than three copies are left.
     """
     usable = sorted((size, rate) for size, rate in points if size > 0 and rate > 0)
-    top = sorted(rate for size, rate in usable if size * 10 >= usable[-1][0])
-    if not top:
+    best = max((rate for _, rate in usable), default=0.0)
+    start = next((size for size, rate in usable if rate >= best / 2), 0)
+    fitted = [(float(size), size / rate) for size, rate in usable if start <= size <= 50 * start]
+    if len(fitted) < 3:
         return None
-    plateau = top[len(top) // 2]
-    halves = sorted(size * (plateau / rate - 1) for size, rate in usable if 0.5 * plateau <= rate <= 0.95 * plateau)
-    return (plateau, halves[len(halves) // 2]) if halves else None
+    mean_n, mean_t = (sum(column) / len(fitted) for column in zip(*fitted, strict=True))
+    spread = sum((n - mean_n) ** 2 for n, _ in fitted)
+    slope = sum((n - mean_n) * (t - mean_t) for n, t in fitted) / spread if spread else 0.0
+    if slope <= 0:
+        return None
+    return 1 / slope, max(mean_t - slope * mean_n, 0.0) / slope
