@@ -1,24 +1,14 @@
-"""Captured machines live outside the project: HINAN_SHARED names their folder, or `../shared` beside the checkout."""
+"""Fixtures that read captured machines; they skip where the files are not."""
 
-import os
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from wire_captured import shared_folder
 
 from hinan.wire import sources
 from hinan.wire.model import Machine
-
-sys.path.insert(0, str(Path(__file__).parent))  # dumps.py: the project's own small machines
-
-
-def shared_folder() -> Path | None:
-    """The folder of captured machines, or None."""
-    told = os.environ.get("HINAN_SHARED")
-    folder = Path(told) if told else Path(__file__).parents[3] / "shared"
-    return folder / "cases/wire" if (folder / "cases/wire").is_dir() else None
 
 
 @pytest.fixture(scope="session")

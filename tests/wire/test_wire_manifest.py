@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import shared_folder
+from wire_captured import shared_folder
 
 from hinan.wire import legs
 from hinan.wire.check import Question, check_machine
@@ -42,7 +42,10 @@ def hwloc_dgx2h(machine: Machine) -> None:
     assert len(found) == 16
     assert [r.numa_node for r in found] == [0] * 8 + [1] * 8
     for r in found:
-        assert near(machine.functions[path_up(machine, "0000:" + r.hops[0].address).hops[0].address].link.now_bytes_per_s, 15.7538)
+        assert near(
+            machine.functions[path_up(machine, "0000:" + r.hops[0].address).hops[0].address].link.now_bytes_per_s,
+            15.7538,
+        )
         assert len(r.hops) == 6  # the GPU and five bridges
         assert (r.hops[0].now_gt_s, r.hops[0].width) == (8.0, 16)
         assert near(r.ceiling_bytes_per_s, 14.404)
@@ -77,7 +80,10 @@ def hwloc_spark(machine: Machine) -> None:
 def hwloc_4numa(machine: Machine) -> None:
     assert machine.gpus == ()
     assert machine.functions["0000:01:00.0"].role is Role.OTHER
-    assert [(f.address, f.numa_node) for f in of_role(machine, Role.NIC)][:2] == [("0000:02:00.0", 0), ("0000:02:00.1", 0)]
+    assert [(f.address, f.numa_node) for f in of_role(machine, Role.NIC)][:2] == [
+        ("0000:02:00.0", 0),
+        ("0000:02:00.1", 0),
+    ]
     assert len(machine.nodes) == 4
 
 
@@ -99,8 +105,12 @@ def hwloc_fake(machine: Machine) -> None:
 
 def ndv5(machine: Machine) -> None:
     found = reports(machine)
-    assert [r.gpu.address for r in found if r.gpu and r.numa_node == 0] == [f"{d}:00:00.0" for d in ("0001", "0002", "0003", "0008")]
-    assert [r.gpu.address for r in found if r.gpu and r.numa_node == 1] == [f"{d}:00:00.0" for d in ("0009", "000a", "000b", "000c")]
+    assert [r.gpu.address for r in found if r.gpu and r.numa_node == 0] == [
+        f"{d}:00:00.0" for d in ("0001", "0002", "0003", "0008")
+    ]
+    assert [r.gpu.address for r in found if r.gpu and r.numa_node == 1] == [
+        f"{d}:00:00.0" for d in ("0009", "000a", "000b", "000c")
+    ]
     for r in found:
         assert near(r.ceiling_bytes_per_s, 57.614)
         assert near(r.all_ranks_ceiling_bytes_per_s, 57.614)
@@ -181,7 +191,7 @@ def superbench_d2h(machine: Machine) -> None:
     plateau, half = half_bandwidth_bytes(points) or (0.0, 0.0)
     assert plateau / GB == pytest.approx(13.1, abs=0.15)
     assert 18_500 <= half <= 20_500
-    assert 13.1 / 14.403 == pytest.approx(0.91, abs=0.005)
+    assert pytest.approx(0.91, abs=0.005) == 13.1 / 14.403
 
 
 def nvbandwidth_host(machine: Machine) -> None:
@@ -196,7 +206,9 @@ def nvbandwidth_host(machine: Machine) -> None:
 
 
 def nvbandwidth_error(machine: Machine) -> None:
-    assert all(r.measured_bytes_per_s is None and r.labels["measured_bytes_per_s"] == "unknown" for r in reports(machine))
+    assert all(
+        r.measured_bytes_per_s is None and r.labels["measured_bytes_per_s"] == "unknown" for r in reports(machine)
+    )
     assert any("no measurement" in note for note in machine.notes)
 
 
@@ -420,7 +432,9 @@ def test_measured_points(captured: Path) -> None:
                 compared += 1
                 assert float(text) * GB <= ceiling
     assert compared >= 9
-    ratios = {round(value / GB / ceiling, 3) for value, ceiling in ((55.12e9, 57.614), (26.3e9, 28.807), (13.1e9, 14.403))}
+    ratios = {
+        round(value / GB / ceiling, 3) for value, ceiling in ((55.12e9, 57.614), (26.3e9, 28.807), (13.1e9, 14.403))
+    }
     assert ratios == {0.957, 0.913, 0.910}
 
 

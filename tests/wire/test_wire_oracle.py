@@ -102,7 +102,7 @@ def _oracle_completions(header: bytes, payload: bytes, mps: int) -> list[bytes]:
 @settings(max_examples=60, deadline=None)
 @given(ADDRESSES, st.binary(min_size=1, max_size=6000), st.sampled_from([128, 256, 512]), st.booleans())
 def test_simulated_copies_arrive_whole(address: int, data: bytes, mps: int, every_rcb: bool) -> None:
-    """Both directions of the simulator, unpacked by the oracle, give back the bytes that were copied, in order of time."""
+    """Both directions, unpacked by the oracle, give back the bytes that were copied, in order of time."""
     wire = Wire(gt_s=16.0, width=16, mps_bytes=mps)
     memory: dict[int, int] = {}
     for sent in simulate(Descriptor(address=address, size_bytes=len(data), requester=int(GPU)), wire, data):

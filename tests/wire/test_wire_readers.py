@@ -1,7 +1,7 @@
 """Every reader on a small machine of the project's own."""
 
-import dumps
 import pytest
+import wire_dumps as dumps
 
 from hinan.core.errors import ConfigError
 from hinan.wire import sources
@@ -31,7 +31,8 @@ def test_lspci_verbose() -> None:
     answer = report(found, state_bytes=10**9)
     assert [hop.address for hop in answer.hops] == ["43:00.0", "42:00.0", "41:00.0", "40:01.0"]
     assert [hop.kind for hop in answer.hops] == ["gpu", "downstream port", "upstream port", "root port"]
-    assert [(hop.cap_gt_s, hop.now_gt_s, hop.width, hop.mps) for hop in answer.hops][0] == (16.0, 2.5, 16, 256)
+    first = answer.hops[0]
+    assert (first.cap_gt_s, first.now_gt_s, first.width, first.mps) == (16.0, 2.5, 16, 256)
     assert answer.numa_node == 1
     assert len(found.gpus) == 2
     gpu = found.functions["0000:43:00.0"]
@@ -247,11 +248,14 @@ def test_one_session_with_several_outputs() -> None:
 def test_shares_are_max_min_fair() -> None:
     """Who is limited elsewhere leaves the rest of an uplink to the others."""
     text = dumps.LSPCI_VVV.replace(
-        "44:00.0 3D controller [0302]: NVIDIA Corporation GA100 [Example A100] [10de:20b2] (rev a1)\n\tNUMA node: 1\n", "@"
+        "44:00.0 3D controller [0302]: NVIDIA Corporation GA100 [Example A100] [10de:20b2] (rev a1)\n\tNUMA node: 1\n",
+        "@",
     )
     head, tail = text.split("@")
     tail = tail.replace("Speed 16GT/s, Width x16", "Speed 16GT/s, Width x4", 1)
-    joined = head + "44:00.0 3D controller [0302]: NVIDIA Corporation GA100 [10de:20b2] (rev a1)\n\tNUMA node: 1\n" + tail
+    joined = (
+        head + "44:00.0 3D controller [0302]: NVIDIA Corporation GA100 [10de:20b2] (rev a1)\n\tNUMA node: 1\n" + tail
+    )
     shares = fair_shares(machine(joined), ["0000:43:00.0", "0000:44:00.0"])
     assert shares["0000:44:00.0"] == pytest.approx(28.807e9 / 4, rel=1e-4)
     assert shares["0000:43:00.0"] == pytest.approx(28.807e9 * 3 / 4, rel=1e-4)

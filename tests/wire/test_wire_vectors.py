@@ -1,7 +1,7 @@
 """Worked vectors: link arithmetic, TLP bytes, windows, routes, walks. Each number has a source outside this project."""
 
-import dumps
 import pytest
+import wire_dumps as dumps
 
 from hinan.core.errors import ConfigError
 from hinan.wire import sources
@@ -60,7 +60,13 @@ def test_vector_18_old_generations() -> None:
     """8b/10b: 5 GT/s x16 is 8.0, 2.5 GT/s x16 is 4.0 GB/s; what PCIe does not have is unknown."""
     assert raw_bytes_per_s(5.0, 16) == pytest.approx(8.0e9)
     assert raw_bytes_per_s(2.5, 16) == pytest.approx(4.0e9)
-    assert raw_bytes_per_s(7.0, 16) is raw_bytes_per_s(8.0, 3) is raw_bytes_per_s(None, 16) is raw_bytes_per_s(8.0, None) is None
+    assert (
+        raw_bytes_per_s(7.0, 16)
+        is raw_bytes_per_s(8.0, 3)
+        is raw_bytes_per_s(None, 16)
+        is raw_bytes_per_s(8.0, None)
+        is None
+    )
 
 
 def test_bandwidth_alone_is_ambiguous() -> None:
@@ -196,7 +202,9 @@ def test_vector_19_pinning_in_chunks() -> None:
 def test_simulated_write_stream_has_the_ceiling() -> None:
     """A long aligned copy on paper runs at exactly the ceiling of link.py; the semaphore is last."""
     wire = Wire(gt_s=32.0, width=16, mps_bytes=256)
-    found = list(simulate(Descriptor(address=ADDRESS, size_bytes=1 << 20, requester=GPU, semaphore_address=0x1000), wire))
+    found = list(
+        simulate(Descriptor(address=ADDRESS, size_bytes=1 << 20, requester=GPU, semaphore_address=0x1000), wire)
+    )
     data_end = found[-2].end_s
     assert (1 << 20) / data_end == pytest.approx(write_ceiling_bytes_per_s(32.0, 16, mps_bytes=256), rel=1e-9)
     assert found[-1].packet.address == 0x1000  # type: ignore[union-attr]

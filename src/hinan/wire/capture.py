@@ -33,7 +33,7 @@ def wash(text: str, host: str | None = None) -> str:
         text = pattern.sub(word, text)
     if host:
         for name in {host, host.split(".")[0]}:
-            text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", "HOST", text, flags=re.I)
+            text = re.sub(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", "HOST", text, flags=re.I)
     return text
 
 
@@ -42,7 +42,7 @@ def _washed(value: Any, host: str | None) -> Any:
         return wash(value, host)
     if isinstance(value, dict):
         return {wash(key, host): _washed(item, host) for key, item in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_washed(item, host) for item in value]
     return value
 

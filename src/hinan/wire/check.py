@@ -76,9 +76,10 @@ def check_machine(machine: Machine, question: Question) -> tuple[Finding, ...]:
     found = [f for gpu in machine.gpus for f in check_gpu(machine, gpu, question)]
     if not machine.gpus and question.state_bytes is not None:
         found += _short_nodes(machine, question.state_bytes)
-    seen: dict[tuple[str, str | None, str], Finding] = {}
+    seen: dict[tuple[str, int | None, str | None, str], Finding] = {}
     for finding in found:
-        seen.setdefault((finding.code, finding.at, finding.evidence), finding)
+        gpu = finding.gpu if finding.at is not None else None
+        seen.setdefault((finding.code, gpu, finding.at, finding.evidence), finding)
     return tuple(seen.values())
 
 

@@ -27,7 +27,7 @@ def read(text: str) -> Machine | None:
     names: dict[str, str] = {}
     for line, whole in [(line, True) for line in lines] + ([(last, False)] if last else []):
         cells = [cell.strip() for cell in _SPLIT.split(line.strip())]
-        if legend := _LEGEND.match(line):
+        if whole and (legend := _LEGEND.match(line)):
             names[legend[1]] = legend[2]
         elif header is None:
             if _NAME.fullmatch(cells[0]) and "CPU Affinity" in line and "NUMA Affinity" in line:
@@ -44,8 +44,9 @@ def _gpus(header: list[str], rows: list[tuple[list[str], bool]], names: dict[str
     trusted = {cells[-1] for cells, whole in rows if whole} | {"N/A"}
     found: dict[int, Gpu] = {}
     for cells, whole in rows:
-        named = dict(zip(header, cells[1:], strict=False))
         complete = len(cells) == len(header) + 1 and (whole or cells[-1] in trusted)
+        readable = cells[1:] if whole or complete else cells[1:-1]  # the last cell of a cut line may be half a label
+        named = dict(zip(header, readable, strict=False))
         relations = {
             names.get(other, other): label
             for other, label in named.items()

@@ -1,5 +1,7 @@
 """Small machines written by hand, one for every reader: invented addresses, real grammar."""
 
+# ruff: noqa: E501  dumps are as wide as they are
+
 # Two GPUs behind one gen 4 switch, a drive behind the same switch, a BMC display elsewhere. Tabs as lspci prints them.
 LSPCI_VVV = """\
 40:01.0 PCI bridge [0604]: Example Root Port [8086:352a] (rev 04) (prog-if 00 [Normal decode])
