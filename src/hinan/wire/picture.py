@@ -11,6 +11,7 @@ from html import escape
 
 from hinan.wire.render import gigabytes, seconds, sentence
 from hinan.wire.report import Hop, Report
+from hinan.wire.segments import Segment, segments_of
 
 WIDTH, BOX_WIDTH, BOX_HEIGHT, GAP, LEFT = 960, 380, 54, 46, 40
 WIDEST_BAR, THINNEST_BAR = 46.0, 3.0
@@ -22,6 +23,7 @@ text{font-family:system-ui,sans-serif;fill:var(--ink)}
 .soft{fill:var(--soft);font-size:13px}.name{font-size:15px;font-weight:600}
 .box{fill:var(--box);stroke:var(--edge);stroke-width:1.5}.box.narrow{stroke:var(--hot);stroke-width:3}
 .bar{fill:var(--bar)}.bar.narrow{fill:var(--hot)}
+.inside{stroke:var(--line);stroke-width:1.5}
 .unknown{stroke:var(--line);stroke-width:3;stroke-dasharray:6 5}
 .sharer{fill:none;stroke:var(--line);stroke-width:1.2}.hot{fill:var(--hot);font-weight:600}
 """
@@ -38,17 +40,18 @@ ul{padding-left:18px}.figure{overflow-x:auto}
 """
 
 
-def svg(report: Report) -> str:
-    """A standalone SVG document."""
-    height = 40 + (len(report.hops) + 1) * (BOX_HEIGHT + GAP) + 10
-    body = [_title(report)]
-    best = max((hop.ceiling_bytes_per_s or 0.0 for hop in report.hops), default=0.0)
-    many = len({hop.ceiling_bytes_per_s for hop in report.hops if hop.ceiling_bytes_per_s is not None}) > 1
-    for order, hop in enumerate(report.hops):
-        y = 40 + order * (BOX_HEIGHT + GAP)
-        narrow = many and hop.address == report.narrowest
-        body += [*_box(hop, y, narrow), _bar(hop, y + BOX_HEIGHT, best, narrow), *_beside(hop, y)]
-    body += _ram(report, 40 + len(report.hops) * (BOX_HEIGHT + GAP))
+def svg(report: Report, *, titled: bool = True) -> str:
+    """A standalone SVG document; without its title where a page has one."""
+    top = 40 if titled else 12
+    height = top + len(report.hops) * (BOX_HEIGHT + GAP) + BOX_HEIGHT + 14
+    body = [f'<text x="{LEFT}" y="24" class="name">{escape(_summary(report))}</text>'] if titled else []
+    segments = segments_of(report)
+    best = max((segment.ceiling_bytes_per_s or 0.0 for segment in segments), default=0.0)
+    for order, segment in enumerate(segments):
+        y = top + order * (BOX_HEIGHT + GAP)
+        narrow = len({s.ceiling_bytes_per_s for s in segments}) > 1 and segment.hop.address == report.narrowest
+        body += [*_box(segment.hop, y, narrow), _between(segment, y + BOX_HEIGHT, best), *_beside(segment, y)]
+    body += _ram(report, top + len(report.hops) * (BOX_HEIGHT + GAP))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
         f'aria-label="{escape(_summary(report))}"><style>{_STYLE}</style>{"".join(body)}</svg>'
@@ -58,10 +61,6 @@ def svg(report: Report) -> str:
 def _summary(report: Report) -> str:
     name = f"GPU {report.gpu.index} {report.gpu.address or ''}".strip() if report.gpu else "no GPU"
     return f"{name} to RAM, ceiling {gigabytes(report.ceiling_bytes_per_s)}"
-
-
-def _title(report: Report) -> str:
-    return f'<text x="{LEFT}" y="24" class="name">{escape(_summary(report))}</text>'
 
 
 def _rect(y: int, mark: str = "") -> str:
@@ -79,31 +78,35 @@ def _box(hop: Hop, y: int, narrow: bool) -> list[str]:
     ]
 
 
-def _bar(hop: Hop, y: int, best: float, narrow: bool) -> str:
-    """The link's bar, as wide as its share of the fastest hop; a dashed line where the bandwidth is unknown."""
+def _between(segment: Segment, y: int, best: float) -> str:
+    """A link's bar, as wide as its share of the fastest; dashed where unknown; a thin line where there is no link."""
     middle = LEFT + BOX_WIDTH // 2
-    label = f'<text x="{middle + 34}" y="{y + 28}" class="soft">{escape(_label(hop))}</text>'
-    if not hop.ceiling_bytes_per_s or not best:
+    label = f'<text x="{middle + 34}" y="{y + 28}" class="soft">{escape(_label(segment))}</text>'
+    if segment.kind != "link":
+        return f'<line class="inside" x1="{middle}" x2="{middle}" y1="{y}" y2="{y + GAP}"/>{label}'
+    if not segment.ceiling_bytes_per_s or not best:
         return f'<line class="unknown" x1="{middle}" x2="{middle}" y1="{y}" y2="{y + GAP}"/>{label}'
-    width = max(THINNEST_BAR, WIDEST_BAR * hop.ceiling_bytes_per_s / best)
-    name = "bar narrow" if narrow else "bar"
+    width = max(THINNEST_BAR, WIDEST_BAR * segment.ceiling_bytes_per_s / best)
+    name = "bar narrow" if segment.narrow else "bar"
     return f'<rect class="{name}" x="{middle - width / 2:.1f}" y="{y}" width="{width:.1f}" height="{GAP}"/>{label}'
 
 
-def _label(hop: Hop) -> str:
-    speed = (
-        f"{hop.cap_gt_s:g} GT/s" if hop.cap_gt_s else f"{hop.now_gt_s:g} GT/s now" if hop.now_gt_s else "speed unknown"
-    )
-    return f"{speed} x{hop.width or '?'}, {gigabytes(hop.ceiling_bytes_per_s)}"
+def _label(segment: Segment) -> str:
+    if segment.kind != "link":
+        return {"switch": "inside the switch", "root": "root complex"}[segment.kind]
+    hop = segment.hop
+    told = f"{hop.cap_gt_s:g} GT/s" if hop.cap_gt_s else f"{hop.now_gt_s:g} GT/s now" if hop.now_gt_s else ""
+    rate = gigabytes(segment.ceiling_bytes_per_s)
+    return f"{told} x{hop.width or '?'}, {rate}" if told else f"speed unknown, {rate}"
 
 
-def _beside(hop: Hop, y: int) -> list[str]:
-    if not hop.shared_with:
+def _beside(segment: Segment, y: int) -> list[str]:
+    """The others that cross this link, beside it."""
+    shared = segment.hop.shared_with
+    if not shared or segment.kind != "link":
         return []
     x, middle = LEFT + BOX_WIDTH + 70, y + BOX_HEIGHT // 2
-    shown = ", ".join(hop.shared_with[:5]) + (
-        f" and {len(hop.shared_with) - 5} more" if len(hop.shared_with) > 5 else ""
-    )
+    shown = ", ".join(shared[:5]) + (f" and {len(shared) - 5} more" if len(shared) > 5 else "")
     return [
         f'<path class="sharer" d="M{LEFT + BOX_WIDTH} {middle} H{x - 10}"/>',
         f'<text x="{x}" y="{middle - 4}" class="soft">shared with</text>',
@@ -124,7 +127,7 @@ def html(report: Report) -> str:
     """A page with the picture, the figures with their labels, the findings and the notes."""
     rows = (
         ("to RAM", "ceiling", report.ceiling_bytes_per_s, report.seconds),
-        ("to RAM", "measured", report.measured_bytes_per_s, report.measured_seconds),
+        ("to RAM, measured", "measured", report.measured_bytes_per_s, report.measured_seconds),
         (
             f"all {report.gpus} GPUs at once, each",
             "ceiling",
@@ -145,7 +148,7 @@ def html(report: Report) -> str:
         '<meta name="viewport" content="width=device-width">'
         f"<title>{escape(_summary(report))}</title><style>{_STYLE}{_PAGE}</style></head><body>"
         f"<h1>{escape(_summary(report))}</h1><p>{escape(state)}; read from {escape(', '.join(report.sources))}</p>"
-        f'<div class="figure">{svg(report)}</div>'
+        f'<div class="figure">{svg(report, titled=False)}</div>'
         f"<h2>Figures</h2><table><tr><th>way</th><th>label</th><th>rate</th><th>this state</th></tr>{figures}</table>"
         f"<h2>Findings</h2><ul>{findings}</ul><h2>Notes</h2><ul>{notes}</ul></body></html>\n"
     )

@@ -14,6 +14,7 @@ from hinan.wire.findings import Finding
 from hinan.wire.legs import Leg, direct, from_ram, nearest, via_ram
 from hinan.wire.model import Machine, NumaNode, Role
 from hinan.wire.report import Hop, Report
+from hinan.wire.segments import Segment, segments_of
 
 WIDTH = 100
 
@@ -57,11 +58,15 @@ def _tree(report: Report, machine: Machine) -> list[str]:
     where = f"node {report.numa_node} (reported)" if report.numa_node is not None else "node unknown"
     head = f"GPU {gpu.index}  {gpu.address or 'address unknown'}  {gpu.name or ''}".rstrip()
     lines = [f"{head[: WIDTH - 24]:<{WIDTH - 24}}  {where}"]
-    for order, hop in enumerate(report.hops):
+    for order, segment in enumerate(segments_of(report)):
+        hop = segment.hop
         if order:
-            lines.append(f"  {short_address(hop.address):<13} {hop.kind}{_narrow(report, hop)}")
-        lines.append(f"  | {_link(hop, report)}")
-        if hop.shared_with:
+            lines.append(f"  {hop.address:<13} {hop.kind}{_own_end(hop, report.hops[order - 1])}")
+        if segment.kind == "link":
+            lines.append(f"  | {_link(hop, segment, report)}{'   <- narrowest' if segment.narrow else ''}")
+        if segment.kind == "switch":
+            lines.append("  | inside the switch")
+        elif hop.shared_with and segment.kind == "link":
             lines += textwrap.wrap(
                 _shared(hop, machine), WIDTH, initial_indent="  |   shared with: ", subsequent_indent="  |     "
             )
@@ -72,24 +77,28 @@ def _tree(report: Report, machine: Machine) -> list[str]:
     return lines
 
 
-def _narrow(report: Report, hop: Hop) -> str:
-    rated = {h.ceiling_bytes_per_s for h in report.hops if h.ceiling_bytes_per_s is not None}
-    return "   <- narrowest" if hop.address == report.narrowest and len(rated) > 1 else ""
+def _own_end(hop: Hop, below: Hop) -> str:
+    """What a port tells of its end of the link, where that differs from the other end."""
+    if hop.kind not in ("root port", "downstream port") or hop.cap_gt_s is None:
+        return ""
+    same = (hop.cap_gt_s, hop.cap_width) == (below.cap_gt_s, below.cap_width)
+    return "" if same else f"   (this end: {hop.cap_gt_s:g} GT/s x{hop.cap_width or '?'})"
 
 
-def _link(hop: Hop, report: Report) -> str:
+def _link(hop: Hop, segment: Segment, report: Report) -> str:
     if hop.cap_gt_s is not None:
         now = "" if hop.now_gt_s in (None, hop.cap_gt_s) else f" (now {hop.now_gt_s:g})"
         text = f"{hop.cap_gt_s:g} GT/s{now} x{hop.width if hop.width is not None else '?'}"
     elif hop.now_gt_s is not None:
         text = f"{hop.now_gt_s:g} GT/s x{hop.width or '?'} as read now, capability unknown"
-    elif hop.ceiling_bytes_per_s is not None:
+    elif segment.ceiling_bytes_per_s is not None:
         text = "speed and width unknown, bandwidth reported"
     else:
         text = "link unknown"
     mps = f"MPS {hop.mps}" if hop.mps else "MPS unknown"
-    ceiling = f"ceiling {gigabytes(hop.ceiling_bytes_per_s)}" if report.coherent_link is None else "no ceiling claimed"
-    return f"{text}, {mps:<12}   {ceiling}"
+    if report.coherent_link is not None:
+        return f"{text}, {mps:<12}   no ceiling claimed"
+    return f"{text}, {mps:<12}   ceiling {gigabytes(segment.ceiling_bytes_per_s)}"
 
 
 def _shared(hop: Hop, machine: Machine) -> str:
