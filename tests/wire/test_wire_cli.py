@@ -198,6 +198,14 @@ def test_narrow_hop_is_in_colour(tmp_path: Path) -> None:
     assert 'width="46.0"' in text
 
 
+def test_equal_hops_have_no_narrow_one(tmp_path: Path) -> None:
+    """Where every link is as fast as the next, none is marked, on screen or in the picture."""
+    svg = tmp_path / "p.svg"
+    found = run("--sample", "--svg", str(svg))
+    assert "<- narrowest" not in found.stdout
+    assert 'narrow"' not in svg.read_text()
+
+
 def test_help_says_what_the_others_are_for() -> None:
     """`wire check --help` names verify, preflight and drill."""
     text = run("check", "--help").stdout

@@ -206,9 +206,7 @@ def nvbandwidth_host(machine: Machine) -> None:
 
 
 def nvbandwidth_error(machine: Machine) -> None:
-    assert all(
-        r.measured_bytes_per_s is None and r.labels["measured_bytes_per_s"] == "unknown" for r in reports(machine)
-    )
+    assert all(r.measured_bytes_per_s is None and r.labels["measured_bytes_per_s"] == "unknown" for r in reports(machine))
     assert any("no measurement" in note for note in machine.notes)
 
 
@@ -432,9 +430,7 @@ def test_measured_points(captured: Path) -> None:
                 compared += 1
                 assert float(text) * GB <= ceiling
     assert compared >= 9
-    ratios = {
-        round(value / GB / ceiling, 3) for value, ceiling in ((55.12e9, 57.614), (26.3e9, 28.807), (13.1e9, 14.403))
-    }
+    ratios = {round(value / GB / ceiling, 3) for value, ceiling in ((55.12e9, 57.614), (26.3e9, 28.807), (13.1e9, 14.403))}
     assert ratios == {0.957, 0.913, 0.910}
 
 

@@ -253,9 +253,7 @@ def test_shares_are_max_min_fair() -> None:
     )
     head, tail = text.split("@")
     tail = tail.replace("Speed 16GT/s, Width x16", "Speed 16GT/s, Width x4", 1)
-    joined = (
-        head + "44:00.0 3D controller [0302]: NVIDIA Corporation GA100 [10de:20b2] (rev a1)\n\tNUMA node: 1\n" + tail
-    )
+    joined = head + "44:00.0 3D controller [0302]: NVIDIA Corporation GA100 [10de:20b2] (rev a1)\n\tNUMA node: 1\n" + tail
     shares = fair_shares(machine(joined), ["0000:43:00.0", "0000:44:00.0"])
     assert shares["0000:44:00.0"] == pytest.approx(28.807e9 / 4, rel=1e-4)
     assert shares["0000:43:00.0"] == pytest.approx(28.807e9 * 3 / 4, rel=1e-4)

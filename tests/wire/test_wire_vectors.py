@@ -202,9 +202,7 @@ def test_vector_19_pinning_in_chunks() -> None:
 def test_simulated_write_stream_has_the_ceiling() -> None:
     """A long aligned copy on paper runs at exactly the ceiling of link.py; the semaphore is last."""
     wire = Wire(gt_s=32.0, width=16, mps_bytes=256)
-    found = list(
-        simulate(Descriptor(address=ADDRESS, size_bytes=1 << 20, requester=GPU, semaphore_address=0x1000), wire)
-    )
+    found = list(simulate(Descriptor(address=ADDRESS, size_bytes=1 << 20, requester=GPU, semaphore_address=0x1000), wire))
     data_end = found[-2].end_s
     assert (1 << 20) / data_end == pytest.approx(write_ceiling_bytes_per_s(32.0, 16, mps_bytes=256), rel=1e-9)
     assert found[-1].packet.address == 0x1000  # type: ignore[union-attr]

@@ -123,9 +123,7 @@ def wire(
         return
     if every:
         answers = [report.report_gpu(machine, each, question) for each in machine.gpus]
-        _print_json({"gpus": [report.to_builtins(a) for a in answers]}) if as_json else _print(
-            render.render_all(answers)
-        )
+        _print_json({"gpus": [report.to_builtins(a) for a in answers]}) if as_json else _print(render.render_all(answers))
         return
     if paths:
         _paths(machine, one, as_json)
@@ -179,9 +177,7 @@ def explain(
     asked = context.obj.after(Asked(sources, sample, None, gpu))
     machine = _machine(asked)
     number, label, pages = _destination(address, file)
-    found = explain_.explain(
-        machine, _gpu(machine, asked.gpu), number, size_bytes=_size(size), label=label, pages=pages
-    )
+    found = explain_.explain(machine, _gpu(machine, asked.gpu), number, size_bytes=_size(size), label=label, pages=pages)
     if as_json:
         plain = msgspec.to_builtins(msgspec.structs.replace(found, packets=()))
         _print_json(plain | {"packets": [packet.header().hex(" ") for packet in found.packets]})
@@ -237,9 +233,7 @@ def check(
     question = Question(state_bytes=_state(asked), buffer_node=buffer_node, under_load=under_load)
     found = check_machine(machine, question)
     if as_json:
-        _print_json(
-            {"findings": msgspec.to_builtins(found), "gpus": len(machine.gpus), "sources": list(machine.sources)}
-        )
+        _print_json({"findings": msgspec.to_builtins(found), "gpus": len(machine.gpus), "sources": list(machine.sources)})
     elif found:
         _print([line for finding in found for line in render.wrapped("!", render.sentence(finding))])
     else:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import re
 
-_FULL = re.compile(
-    r"(?:(?P<domain>[0-9a-f]{4,8}):)?(?P<bus>[0-9a-f]{2}):(?P<dev>[0-1][0-9a-f])(?:\.(?P<fn>[0-7]))?", re.I
-)
+_FULL = re.compile(r"(?:(?P<domain>[0-9a-f]{4,8}):)?(?P<bus>[0-9a-f]{2}):(?P<dev>[0-1][0-9a-f])(?:\.(?P<fn>[0-7]))?", re.I)
 
 
 def parse_address(text: str) -> str | None:

@@ -102,9 +102,7 @@ def _placed(function: Function, bridges: list[Function]) -> Function:
     """Below the bridge whose range holds the bus most tightly; another secondary bus means a gap."""
     domain, bus, _, _ = split_address(function.address)
     holding = [b for b in bridges if split_address(b.address)[0] == domain and _covers(b, bus) and b is not function]
-    above = min(
-        holding, key=lambda b: (b.buses.subordinate - b.buses.secondary if b.buses else 0, b.address), default=None
-    )
+    above = min(holding, key=lambda b: (b.buses.subordinate - b.buses.secondary if b.buses else 0, b.address), default=None)
     if above is not None and above.buses is not None:
         return msgspec.structs.replace(function, parent=above.address, gap_above=above.buses.secondary != bus)
     top = function.role is Role.BRIDGE and function.port is None and function.buses is not None
@@ -219,7 +217,5 @@ def _number_gpus(functions: dict[str, Function], told: tuple[Gpu, ...]) -> tuple
 def _join_gpu(known: Gpu | None, told: Gpu, index: int) -> Gpu:
     if known is None:
         return msgspec.structs.replace(told, index=index)
-    changes = {
-        f: getattr(told, f) for f in Gpu.__struct_fields__ if f != "index" and getattr(known, f) in (None, (), {})
-    }
+    changes = {f: getattr(told, f) for f in Gpu.__struct_fields__ if f != "index" and getattr(known, f) in (None, (), {})}
     return msgspec.structs.replace(known, **changes)

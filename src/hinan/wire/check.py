@@ -159,9 +159,7 @@ def _suspects(case: _Case) -> Iterator[Finding]:
         at_gpu = Role.GPU in (hop.role, peer.role if peer else None)
         if not hop.link.suspect or at_gpu or case.proven:
             continue
-        told = (
-            f"{hop.link.cap_gt_s:g} GT/s" if hop.link.cap_gt_s else f"{(hop.link.now_bytes_per_s or 0) / 1e9:.1f} GB/s"
-        )
+        told = f"{hop.link.cap_gt_s:g} GT/s" if hop.link.cap_gt_s else f"{(hop.link.now_bytes_per_s or 0) / 1e9:.1f} GB/s"
         yield case.finding(
             "link-suspect", hop.address, f"the source says {told} above a faster GPU",
             "idle down-training or a real fault: one reading cannot tell; not used for the ceiling",
@@ -244,11 +242,7 @@ def _iommu(case: _Case, coherent: bool) -> Iterator[Finding]:
             "page-table walks on IOTLB misses; GPUDirect Storage is not guaranteed",
             "boot with iommu=pt (amd_iommu=pt is no option and is ignored), or off",
         )  # fmt: skip
-    if (
-        mode in (IommuMode.PASSTHROUGH, IommuMode.OFF)
-        and coherent
-        and case.machine.cpu_arch in (None, "arm64", "aarch64")
-    ):
+    if mode in (IommuMode.PASSTHROUGH, IommuMode.OFF) and coherent and case.machine.cpu_arch in (None, "arm64", "aarch64"):
         yield case.finding(
             "iommu-not-translating", case.gpu.address, f"the IOMMU is {mode.value} on a Grace-like machine",
             "GPUDirect Storage expects translation here, the reverse of x86", "boot with iommu.passthrough=0",

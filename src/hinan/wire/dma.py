@@ -73,9 +73,7 @@ class Sent(msgspec.Struct, frozen=True):
     packet: Request | Completion
 
 
-def simulate(
-    descriptor: Descriptor, wire: Wire, data: bytes | None = None, *, every_rcb: bool = False
-) -> Iterator[Sent]:
+def simulate(descriptor: Descriptor, wire: Wire, data: bytes | None = None, *, every_rcb: bool = False) -> Iterator[Sent]:
     """Every packet of one copy in order of time; `data` is what is copied (zeros if None).
 
     Raises:
@@ -93,9 +91,7 @@ def simulate(
     if descriptor.semaphore_address is not None:
         # Ordering: without relaxed ordering a posted write cannot pass an earlier one, so this means "data is there".
         done = descriptor.semaphore_value.to_bytes(4, "little")
-        for packet in writes(
-            descriptor.semaphore_address, done, requester=descriptor.requester, mps_bytes=wire.mps_bytes
-        ):
+        for packet in writes(descriptor.semaphore_address, done, requester=descriptor.requester, mps_bytes=wire.mps_bytes):
             yield Sent(end_s, end_s + wire.time_s(packet), True, packet)
             end_s += wire.time_s(packet)
 

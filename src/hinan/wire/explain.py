@@ -59,9 +59,7 @@ def explain(
     path = path_up(machine, requester) if requester else None
     mps = mps_of(path.hops) if path else None
     sender = requester or "0000:00:00.0"
-    packets = list(
-        writes(address, bytes(size_bytes), requester=requester_id(sender), mps_bytes=mps or ASSUMED_MPS_BYTES)
-    )
+    packets = list(writes(address, bytes(size_bytes), requester=requester_id(sender), mps_bytes=mps or ASSUMED_MPS_BYTES))
     mode = iommu_of(machine, gpu) if gpu is not None else machine.iommu_mode
     return Explanation(
         address=address,

@@ -62,9 +62,7 @@ def via_ram(machine: Machine, gpu: str, device: str) -> Leg:
     both = [(v, n) for v, n in ((up, narrow_up), (down.ceiling_bytes_per_s, down.narrowest)) if v is not None]
     ceiling, narrow = min(both, key=lambda item: item[0]) if len(both) == 2 else (None, None)
     crossed = tuple(hop.address for hop in path_up(machine, gpu).hops) + down.crossed
-    return Leg(
-        name="via RAM", device=device, crossed=crossed, ceiling_bytes_per_s=ceiling, narrowest=narrow, why=down.why
-    )
+    return Leg(name="via RAM", device=device, crossed=crossed, ceiling_bytes_per_s=ceiling, narrowest=narrow, why=down.why)
 
 
 def direct(machine: Machine, gpu: str, device: str) -> Leg:

@@ -38,9 +38,7 @@ def overhead_bytes(gt_s: float | None, *, ecrc: bool = False, header_bytes: int 
     return header_bytes + (0 if gt_s == 64.0 else LINK_BYTES) + (ECRC_BYTES if ecrc else 0)
 
 
-def write_ceiling_bytes_per_s(
-    gt_s: float | None, width: int | None, *, mps_bytes: int, ecrc: bool = False
-) -> float | None:
+def write_ceiling_bytes_per_s(gt_s: float | None, width: int | None, *, mps_bytes: int, ecrc: bool = False) -> float | None:
     """Payload of a stream of 64-bit memory writes of `mps_bytes` each [bytes/s]: GPU to RAM.
 
     Source: wire rate x MPS / (MPS + 24); 24 = 16 header + 8 link, as in pcie-bench's pcie-model and Intel AN 829.

@@ -108,9 +108,7 @@ def path_ceiling(path: Path, mps_bytes: int | None = None) -> tuple[float | None
     if not path.hops or not _own_link_known(path, mps):
         return None, None
     known = [
-        (value, order)
-        for order, hop in enumerate(path.hops)
-        if (value := hop_ceiling_bytes_per_s(hop, mps)) is not None
+        (value, order) for order, hop in enumerate(path.hops) if (value := hop_ceiling_bytes_per_s(hop, mps)) is not None
     ]
     value, order = min(known)
     return value, path.hops[order].address

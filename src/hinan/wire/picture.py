@@ -46,10 +46,11 @@ def svg(report: Report, *, titled: bool = True) -> str:
     height = top + len(report.hops) * (BOX_HEIGHT + GAP) + BOX_HEIGHT + 14
     body = [f'<text x="{LEFT}" y="24" class="name">{escape(_summary(report))}</text>'] if titled else []
     segments = segments_of(report)
+    many = len({hop.ceiling_bytes_per_s for hop in report.hops if hop.ceiling_bytes_per_s is not None}) > 1
     best = max((segment.ceiling_bytes_per_s or 0.0 for segment in segments), default=0.0)
     for order, segment in enumerate(segments):
         y = top + order * (BOX_HEIGHT + GAP)
-        narrow = len({s.ceiling_bytes_per_s for s in segments}) > 1 and segment.hop.address == report.narrowest
+        narrow = many and segment.hop.address == report.narrowest
         body += [*_box(segment.hop, y, narrow), _between(segment, y + BOX_HEIGHT, best), *_beside(segment, y)]
     body += _ram(report, top + len(report.hops) * (BOX_HEIGHT + GAP))
     return (

@@ -150,9 +150,7 @@ def _figures(report: Report, machine: Machine) -> list[str]:
     if report.gpus > 1:
         rate = gigabytes(report.all_ranks_ceiling_bytes_per_s)
         lines.append(
-            _row(
-                f"all {report.gpus} GPUs", "ceiling", rate, report.all_ranks_seconds, "each, when all evacuate at once"
-            )
+            _row(f"all {report.gpus} GPUs", "ceiling", rate, report.all_ranks_seconds, "each, when all evacuate at once")
         )
     return lines + _legs(report, machine)
 
@@ -192,9 +190,7 @@ def render_without_gpu(report: Report, machine: Machine) -> list[str]:
     """RAM, NVMe and NIC paths of a machine on which no GPU is known."""
     lines = ["No GPU is known on this machine: there is nothing to evacuate. What the other legs look like:", ""]
     for node in machine.nodes:
-        cpus = (
-            "CPUs unknown" if node.cpus is None else f"{len(node.cpus)} CPUs" if node.cpus else "no CPUs (memory only)"
-        )
+        cpus = "CPUs unknown" if node.cpus is None else f"{len(node.cpus)} CPUs" if node.cpus else "no CPUs (memory only)"
         size = _gb(node.size_bytes) if node.size_bytes is not None else "size unknown"
         far = ", ".join(f"node {other}: {d}" for other, d in node.distances.items() if other != node.index)
         lines.append(f"RAM  node {node.index}   {size}, {_free(node)}, {cpus}{'   distance to ' + far if far else ''}")

@@ -53,9 +53,7 @@ def _branch(index: int) -> list[Function]:
     base, low = 0x2000_0000_0000 + (index << 38), 0x9000_0000 + (index << 24)
     windows = (Window(low, low + 0x4F_FFFF), Window(base, base + 160 * _GIB - 1, True))
     gen5, gen4x4 = _link(32.0, 16), _link(16.0, 4)
-    root = _bridge(
-        f"0000:{bus - 1:02x}:01.0", Port.ROOT, Buses(bus - 1, bus, bus + 4), gen5, node, windows, "root port"
-    )
+    root = _bridge(f"0000:{bus - 1:02x}:01.0", Port.ROOT, Buses(bus - 1, bus, bus + 4), gen5, node, windows, "root port")
     up = _bridge(f"0000:{bus:02x}:00.0", Port.UP, Buses(bus, bus + 1, bus + 4), gen5, node, windows, _SWITCH)
     places = (
         (0, gen5, Window(base, base + 128 * _GIB + 0x3FF_FFFF, True)),

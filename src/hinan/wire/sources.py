@@ -63,9 +63,7 @@ def read_path(path: Path) -> Machine:
     """
     if path.is_dir():
         if not (path / "sys").is_dir():
-            raise ConfigError(
-                f"{path} is a folder without sys/; give files, or the root of a copied /sys", path=str(path)
-            )
+            raise ConfigError(f"{path} is a folder without sys/; give files, or the root of a copied /sys", path=str(path))
         return sysfs.read(path)
     try:
         with path.open("rb") as file:

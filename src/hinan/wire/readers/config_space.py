@@ -27,9 +27,7 @@ class Space(msgspec.Struct, frozen=True):
     windows: tuple[Window, ...] = ()
 
 
-def bridge_windows(
-    *, reg20: int, reg22: int, reg24: int, reg26: int, reg28: int = 0, reg2c: int = 0
-) -> tuple[Window, ...]:
+def bridge_windows(*, reg20: int, reg22: int, reg24: int, reg26: int, reg28: int = 0, reg2c: int = 0) -> tuple[Window, ...]:
     """Open windows of a type-1 header: non-prefetchable first. Registers are named by their offset.
 
     Base and limit hold address bits 31:20; the limit's low 20 bits are ones. Low nibble 1 of 24h means 64 bits, whose

@@ -66,9 +66,7 @@ def read(text: str) -> Machine | None:
         denied = denied or any("access denied" in line for _, line in block.lines)
     if not functions and not unplaced:
         return None
-    notes = (
-        ("capabilities were not readable (lspci without root): MPS, ACS and link state are unknown",) if denied else ()
-    )
+    notes = ("capabilities were not readable (lspci without root): MPS, ACS and link state are unknown",) if denied else ()
     source = "lspci -vvv" if verbose or unplaced else "lspci"
     return Machine(functions=functions, acs_unplaced=tuple(unplaced), sources=(source,), notes=notes)
 

@@ -59,9 +59,7 @@ def read(text: str) -> Machine | None:
                 break
             parent = open_buses[-1]
             open_buses.append(
-                _Bus(
-                    token.start(), parent.domain, function.buses.secondary, function.buses.subordinate, function.address
-                )
+                _Bus(token.start(), parent.domain, function.buses.secondary, function.buses.subordinate, function.address)
             )
             position = token.end()
     if not functions:

@@ -34,9 +34,7 @@ def read_json(text: str) -> Machine | None:
         return None
     gpus = tuple(_devices(_strings(report.get("GPU Device list"))))
     cases = report.get("testcases")
-    found = [
-        m for case in (cases if isinstance(cases, list) else []) if isinstance(case, dict) for m in _case(case, gpus)
-    ]
+    found = [m for case in (cases if isinstance(cases, list) else []) if isinstance(case, dict) for m in _case(case, gpus)]
     notes = () if found else ("nvbandwidth ran without a host test that passed: no measurement",)
     return Machine(gpus=gpus, measurements=tuple(found), sources=("nvbandwidth",), notes=notes)
 
