@@ -148,6 +148,21 @@ def test_explain(dump: Path) -> None:
     assert "BAR 1 of 44:00.0" in peer.stdout
 
 
+def test_explain_another_sender(dump: Path) -> None:
+    """A drive that writes to a GPU's BAR turns round inside the switch."""
+    found = run("explain", "0x300000000000", "--from", str(dump), "--device", "45:00.0")
+    assert "41:00.0       turn" in found.stdout
+    assert "-> BAR 1 of 43:00.0" in found.stdout
+    with pytest.raises(ConfigError, match="no device"):
+        run("explain", "0x1000", "--from", str(dump), "--device", "99:00.0")
+
+
+def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`lspci -vvv | hinan wire --from -`."""
+    found = CliRunner().invoke(app, ["wire", "--from", "-", "--json"], input=dumps.LSPCI_VVV, catch_exceptions=False)
+    assert json.loads(found.stdout)["gpu"]["address"] == "43:00.0"
+
+
 def test_explain_json() -> None:
     """Packets are their header bytes."""
     answer = as_json("explain", "0x7fed1234", "--sample", "--size", "4")

@@ -1,4 +1,4 @@
-"""The tutorial's commands print what it shows. HINAN_WRITE_DOCS=1 writes the present output into it, for review as a diff."""
+"""The tutorial prints what it shows. HINAN_WRITE_DOCS=1 writes the present output into it, for review as a diff."""
 
 import os
 import re

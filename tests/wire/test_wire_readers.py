@@ -130,6 +130,31 @@ def test_topo_matrix() -> None:
     assert report(found).ceiling_bytes_per_s is None
 
 
+def test_topo_matrix_in_single_spaces() -> None:
+    """A matrix whose spacing was lost, and an old one without the NUMA columns."""
+    lost = "\n".join(" ".join(line.split()) for line in dumps.TOPO.splitlines()[:3]) + "\n"
+    assert [g.numa_node for g in machine(lost).gpus] == [0, 1]
+    old = "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tPHB\t0-7\nGPU1\tPHB\t X \t0-7\n"
+    assert [(g.numa_node, g.relations) for g in machine(old).gpus] == [(None, {"GPU1": "PHB"}), (None, {"GPU0": "PHB"})]
+
+
+def test_emulated_ports_bound_nothing() -> None:
+    """QEMU's root port says 2.5 GT/s x1; the GPU behind it is as fast as its own link, as told by the VM."""
+    text = (
+        "00:02.0 PCI bridge [0604]: Red Hat, Inc. QEMU PCIe Root port [1b36:000c]\n"
+        "\tBus: primary=00, secondary=01, subordinate=01, sec-latency=0\n"
+        "\tCapabilities: [54] Express (v2) Root Port (Slot+), MSI 00\n"
+        "\t\tLnkCap:\tPort #16, Speed 2.5GT/s, Width x1, ASPM L0s\n\n"
+        "01:00.0 3D controller [0302]: NVIDIA Corporation GA100 [10de:20b2] (rev a1)\n"
+        "\tCapabilities: [60] Express (v2) Endpoint, MSI 00\n"
+        "\t\tLnkCap:\tPort #0, Speed 16GT/s, Width x16, ASPM not supported\n"
+    )
+    answer = report(machine(text))
+    assert answer.ceiling_bytes_per_s == pytest.approx(28.807e9, rel=1e-4)
+    assert answer.hops[1].cap_gt_s is None
+    assert answer.virtual
+
+
 def test_numactl() -> None:
     """Nodes of memory only are known to be so; distances follow the header's numbering."""
     found = machine(dumps.NUMACTL)

@@ -167,6 +167,7 @@ def explain(
     sources: From = None,
     sample: Sample = False,
     gpu: GpuOption = None,
+    device: Annotated[str | None, typer.Option("--device", help="PCI address of another sender: a drive, a NIC.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Why this address is the destination: windows at each hop, IOMMU walk, TLP bytes, and the same ideas in IP."""
@@ -177,12 +178,22 @@ def explain(
     asked = context.obj.after(Asked(sources, sample, None, gpu))
     machine = _machine(asked)
     number, label, pages = _destination(address, file)
-    found = explain_.explain(machine, _gpu(machine, asked.gpu), number, size_bytes=_size(size), label=label, pages=pages)
+    one, sender = _gpu(machine, asked.gpu), _device(machine, device)
+    found = explain_.explain(machine, one, number, size_bytes=_size(size), label=label, pages=pages, device=sender)
     if as_json:
         plain = msgspec.to_builtins(msgspec.structs.replace(found, packets=()))
         _print_json(plain | {"packets": [packet.header().hex(" ") for packet in found.packets]})
         return
     _print(explain_.lines(found))
+
+
+def _device(machine: Any, text: str | None) -> str | None:
+    from hinan.wire.address import parse_address
+
+    address = parse_address(text) if text is not None else None
+    if text is not None and address not in machine.functions:
+        raise ConfigError(f"there is no device {text!r} in the source", device=text)
+    return address
 
 
 def _size(text: str) -> int:

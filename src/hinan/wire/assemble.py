@@ -76,7 +76,7 @@ def assemble(machine: Machine) -> Machine:
     """The machine with parents, ports, suspects, GPU numbers and signs of virtualisation."""
     functions = _connect(machine.functions)
     functions = _name_ports(functions)
-    functions = _mark_suspects(functions)
+    functions = _mark_suspects(_without_emulated_links(functions))
     virtual = machine.virtual + _hypervisors(functions)
     gpus, notes = _number_gpus(functions, machine.gpus)
     return msgspec.structs.replace(
@@ -146,6 +146,16 @@ def _name_ports(functions: dict[str, Function]) -> dict[str, Function]:
     for address, function in functions.items():
         named[address] = msgspec.structs.replace(function, port=port_of(function))
     return named
+
+
+def _without_emulated_links(functions: dict[str, Function]) -> dict[str, Function]:
+    """Ports that a hypervisor emulates tell speeds (2.5 GT/s x1 is QEMU's default) of links that do not exist."""
+    return {
+        address: msgspec.structs.replace(f, link=Link())
+        if f.role is Role.BRIDGE and virtual_vendor(f.vendor_id) is not None
+        else f
+        for address, f in functions.items()
+    }
 
 
 def _mark_suspects(functions: dict[str, Function]) -> dict[str, Function]:

@@ -48,14 +48,21 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def explain(
-    machine: Machine, gpu: Gpu | None, address: int, *, size_bytes: int, label: str, pages: Sequence[Page] = ()
+    machine: Machine,
+    gpu: Gpu | None,
+    address: int,
+    *,
+    size_bytes: int,
+    label: str,
+    pages: Sequence[Page] = (),
+    device: str | None = None,
 ) -> Explanation:
-    """The explanation of a write of `size_bytes` by the GPU to a bus address.
+    """The explanation of a write of `size_bytes` to a bus address by the GPU, or by another `device` (a drive, a NIC).
 
     Raises:
         ConfigError: the range leaves 64 bits.
     """
-    requester = gpu.address if gpu is not None else None
+    requester = device or (gpu.address if gpu is not None else None)
     path = path_up(machine, requester) if requester else None
     mps = mps_of(path.hops) if path else None
     sender = requester or "0000:00:00.0"
@@ -87,10 +94,10 @@ def lines(found: Explanation) -> list[str]:
 
 
 def _addresses(found: Explanation) -> list[str]:
-    who = f"GPU {short_address(found.requester)}" if found.requester else "a GPU (none is known here)"
+    who = short_address(found.requester) if found.requester else "a GPU (none is known here)"
     same = "the same number" if found.iommu in ("off", "passthrough") else "another number, if the IOMMU translates"
     return [
-        f"1. Four addresses on the way of {who}                              address given: {found.address_label}",
+        f"1. Four addresses on the way of {who:<30} address given: {found.address_label}",
         "   user buffer       CPU virtual      CPU page tables; pinned pages do not move",
         f"   page frame        physical         {found.address:#x}",
         f"   DMA address       bus or IOVA      {same}",

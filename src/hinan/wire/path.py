@@ -66,12 +66,15 @@ def below(machine: Machine, address: str) -> tuple[Function, ...]:
 
 
 def sharers(machine: Machine, hop: str, device: str) -> tuple[Function, ...]:
-    """GPUs, NVMe drives and NICs, other than `device`, whose traffic to RAM crosses `hop`. One per physical device."""
+    """GPUs, NVMe drives and NICs, other than `device`, whose traffic to RAM crosses `hop`. One per physical device.
+
+    A virtual function shares the link of its physical one and is not told beside it.
+    """
     seen: set[tuple[int, int, int]] = {split_address(device)[:3]}
     found = []
     for function in below(machine, hop):
         slot = split_address(function.address)[:3]
-        if function.role in TRAFFIC and slot not in seen:
+        if function.role in TRAFFIC and slot not in seen and function.physical_function not in machine.functions:
             seen.add(slot)
             found.append(function)
     return tuple(found)

@@ -56,8 +56,11 @@ def _told(machine: Machine, gpu: Gpu) -> tuple[int | None, str]:
             own = at.address == gpu.address
             return at.numa_node, "numa_node of the GPU" if own else f"numa_node of {at.address} above the GPU"
         if at.numa_affinity and len(at.numa_affinity) < max(len(machine.nodes), 2):
-            several = ", ".join(map(str, at.numa_affinity))
-            return at.numa_affinity[0], f"the first of nodes {several}, which are equally near"
+            memory_only = {node.index for node in machine.nodes if node.cpus == ()}
+            near = [index for index in at.numa_affinity if index not in memory_only] or list(at.numa_affinity)
+            if len(near) == 1:
+                return near[0], "the only near node with CPUs"
+            return near[0], f"the first of nodes {', '.join(map(str, near))}, which are equally near"
         at = machine.functions.get(at.parent or "")
     if gpu.numa_node is not None:
         return gpu.numa_node, "NUMA affinity of the GPU"

@@ -6,6 +6,7 @@ Promises:  the same files in any order give the same machine; the file's name pl
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -56,7 +57,7 @@ def read_text(raw: str) -> Machine | None:
 
 
 def read_path(path: Path) -> Machine:
-    """One file, or a folder with sys/ and proc/ below it.
+    """One file ("-" is standard input), or a folder with sys/ and proc/ below it.
 
     Raises:
         ConfigError: missing, too large, or nothing in it is recognised.
@@ -66,7 +67,7 @@ def read_path(path: Path) -> Machine:
             raise ConfigError(f"{path} is a folder without sys/; give files, or the root of a copied /sys", path=str(path))
         return sysfs.read(path)
     try:
-        with path.open("rb") as file:
+        with sys.stdin.buffer if str(path) == "-" else path.open("rb") as file:
             data = file.read(text.MAX_BYTES + 1)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}", path=str(path)) from error

@@ -1,6 +1,6 @@
 """`nvidia-smi topo -m`: which GPU is near which NIC and which NUMA node.
 
-Owns:      the columns of the matrix. Header cells may be underlined by ANSI codes, separated by tabs or by spaces.
+Owns:      the columns of the matrix. Cells are separated by tabs, by spaces, or by both; old versions have no NUMA column.
 Promises:  NUMA affinity is taken only from a row with every column; a list ("0,3-9") stays a list.
 Never:     turns a label into a bandwidth: PHB does not tell CPU lanes from chipset lanes, and on Grace everything is
            SYS.
@@ -13,7 +13,7 @@ import re
 from hinan.wire.model import Gpu, Machine
 from hinan.wire.text import int_list, whole_lines
 
-_SPLIT = re.compile(r"\s*\t\s*|\s{2,}")
+_COLUMNS = re.compile(r"CPU Affinity|NUMA Affinity|GPU NUMA ID|\S+")
 _NAME = re.compile(r"GPU[0-9]{1,3}")
 _LABEL = re.compile(r"X|SYS|NODE|PHB|PXB|PIX|NV[0-9]{1,2}|OK|NS|N/A")
 _LEGEND = re.compile(r"^\s*(NIC[0-9]+): ([A-Za-z0-9_.:-]+)\s*$")
@@ -26,13 +26,13 @@ def read(text: str) -> Machine | None:
     rows: list[tuple[list[str], bool]] = []
     names: dict[str, str] = {}
     for line, whole in [(line, True) for line in lines] + ([(last, False)] if last else []):
-        cells = [cell.strip() for cell in _SPLIT.split(line.strip())]
+        cells = line.split()  # no cell has a space inside; header cells do
         if whole and (legend := _LEGEND.match(line)):
             names[legend[1]] = legend[2]
         elif header is None:
-            if _NAME.fullmatch(cells[0]) and "CPU Affinity" in line and "NUMA Affinity" in line:
-                header = [cell for cell in cells if cell]
-        elif _NAME.fullmatch(cells[0]) and any(_LABEL.fullmatch(cell) for cell in cells[1:]):
+            if cells and _NAME.fullmatch(cells[0]) and "CPU Affinity" in line:
+                header = _COLUMNS.findall(line)
+        elif cells and _NAME.fullmatch(cells[0]) and any(_LABEL.fullmatch(cell) for cell in cells[1:]):
             rows.append((cells, whole))
     if header is None:
         return None
