@@ -58,6 +58,7 @@ def test_measured_below_ceiling() -> None:
     """85 % is the line."""
     assert codes(dumps.LSPCI_VVV, dumps.NVBANDWIDTH) == ["below-ceiling"]
     assert codes(dumps.LSPCI_VVV, dumps.NVBANDWIDTH.replace("13.05", "24.60")) == []
+    assert codes(dumps.LSPCI_VVV, dumps.NVBANDWIDTH.replace("13.05", "24.40")) == ["below-ceiling"]
 
 
 def test_buffer_on_another_node() -> None:

@@ -221,6 +221,30 @@ def test_equal_hops_have_no_narrow_one(tmp_path: Path) -> None:
     assert 'narrow"' not in svg.read_text()
 
 
+def test_legs_hop_by_hop(dump: Path) -> None:
+    """GPU to drive: inside the switch, and via RAM; each hop with link, MPS, sharers and node; the narrow one named."""
+    answer = as_json("--from", str(dump), "--gpu", "0", "--state", "39.38GB")
+    near, far = answer["legs"][:2]
+    assert [h["address"] for h in near["hops"]] == ["43:00.0", "42:00.0", "41:00.0", "42:02.0", "45:00.0"]
+    assert [h["address"] for h in far["hops"]] == [
+        "43:00.0", "42:00.0", "41:00.0", "40:01.0", "40:01.0", "41:00.0", "42:02.0", "45:00.0"
+    ]  # fmt: skip
+    assert (near["distance"], near["narrowest"], far["narrowest"]) == (4, "45:00.0", "45:00.0")
+    assert near["ceiling_bytes_per_s"] == pytest.approx(8e9 * 4 / 8 * 128 / 130 * 256 / 276)
+    assert near["seconds"] == pytest.approx(39.38e9 / near["ceiling_bytes_per_s"])
+    shown = run("--from", str(dump), "--legs").stdout
+    assert "45:00.0       nvme             8 GT/s x4      MPS 256  node 1     <- narrowest" in shown
+    assert max(map(len, shown.splitlines())) <= 100
+
+
+def test_nothing_to_draw_is_an_error(tmp_path: Path) -> None:
+    """Without a GPU --svg is refused; no file appears."""
+    (tmp_path / "nodes").write_text(dumps.NUMACTL)
+    with pytest.raises(ConfigError, match="no GPU"):
+        run("--from", str(tmp_path / "nodes"), "--svg", str(tmp_path / "p.svg"))
+    assert not (tmp_path / "p.svg").exists()
+
+
 def test_help_says_what_the_others_are_for() -> None:
     """`wire check --help` names verify, preflight and drill."""
     text = run("check", "--help").stdout

@@ -10,6 +10,7 @@ from hinan.wire.measured import best_measurement
 from hinan.wire.model import Machine, Port, Role
 from hinan.wire.path import fair_shares, path_ceiling, path_up
 from hinan.wire.placement import node_for_gpu
+from hinan.wire.rail import Rail, nic_for_gpu
 from hinan.wire.readers.stopwatches import half_bandwidth_bytes
 from hinan.wire.report import Report, report_gpu
 
@@ -51,6 +52,32 @@ def test_idle_link_is_no_finding_and_shared_uplink_is_one() -> None:
     assert answer.findings[0].effect_s == pytest.approx(1.0, rel=1e-2)
 
 
+def test_lspci_without_its_indentation() -> None:
+    """A paste that lost its tabs: VF BARs under the SR-IOV capability still are no BARs of the function."""
+    flat = "\n".join(line.strip() for line in dumps.LSPCI_VVV.splitlines()) + "\n"
+    assert machine(flat).functions["0000:43:00.0"].bars == machine(dumps.LSPCI_VVV).functions["0000:43:00.0"].bars
+    assert report(machine(flat)).ceiling_bytes_per_s == report(machine(dumps.LSPCI_VVV)).ceiling_bytes_per_s
+
+
+def test_nvswitches_are_no_gpus() -> None:
+    """By class 0680, or by device ID where a tree prints no class."""
+    tree = "-[0000:00]-+-01.0  NVIDIA Corporation Device [10de:22a3]\n           \\-02.0  NVIDIA Corporation Device 2330\n"
+    found = machine(tree)
+    assert [f.role for _, f in sorted(found.functions.items())] == [Role.NVSWITCH, Role.GPU]
+    listed = machine("0005:00:00.0 Bridge [0680]: NVIDIA Corporation Device [10de:1af1] (rev a1)\n")
+    assert listed.functions["0005:00:00.0"].role is Role.NVSWITCH
+
+
+def test_rails() -> None:
+    """The NIC of a GPU: same switch by the bus, else the nearest label; a tie says so."""
+    assert nic_for_gpu(machine(dumps.NCCL), 1) == Rail("mlx5_3", "same switch")
+    found = machine(dumps.TOPO)
+    assert [nic_for_gpu(found, index).nic for index in (0, 1)] == ["mlx5_0", "mlx5_4"]
+    grace = machine(dumps.TOPO.replace("PIX", "SYS").replace("PXB", "SYS"))
+    assert nic_for_gpu(grace, 0) == Rail("mlx5_0", "SYS in topo -m, like 1 others")
+    assert nic_for_gpu(machine(dumps.NUMACTL), 0).nic is None
+
+
 def test_lspci_tree() -> None:
     """The tree gives parents; roles come from names; ports alternate; nothing is known of speeds."""
     found = machine(dumps.LSPCI_TV)
@@ -78,6 +105,7 @@ def test_hwloc() -> None:
     assert answer.all_ranks_ceiling_bytes_per_s == pytest.approx(7.202e9, rel=1e-4)
     assert found.nodes[0].distances == {0: 10, 1: 21}
     assert found.nic_names == {"mlx5_0": "0000:21:00.0"}
+    assert found.functions["0000:20:00.0"].link.now_bytes_per_s is None  # pci_link_speed="0.000000" is unknown
 
 
 def test_hwloc_idle_gpu_has_no_ceiling_and_no_alarm() -> None:
@@ -179,6 +207,8 @@ def test_iomem_nesting_is_by_containment() -> None:
     flat = "\n".join(line.strip() for line in dumps.IOMEM.splitlines()) + "\n"
     names = [r.name for r in claimants(machine(flat).iomem, 0xD0010000)]
     assert names == ["PCI Bus 0000:00", "PCI Bus 0000:02", "0000:02:01.0", "e1000"]
+    upside_down = "".join(line + "\n" for line in reversed(dumps.IOMEM.splitlines()))
+    assert [r.name for r in claimants(machine(upside_down).iomem, 0xD0010000)][:2] == names[:2]
     zeros = machine("00000000-00000000 : System RAM\n  00000000-00000000 : PCI Bus 0000:00\n")
     assert zeros.iomem == ()
     assert "root" in zeros.notes[0]

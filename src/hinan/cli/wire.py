@@ -100,6 +100,7 @@ def wire(
     buffer_node: Buffer = None,
     under_load: Loaded = False,
     paths: Annotated[bool, typer.Option("--paths", help="The hot path of training beside the evacuation.")] = False,
+    legs: Annotated[bool, typer.Option("--legs", help="GPU to NVMe and NIC, with and without RAM, hop by hop.")] = False,
     svg: Annotated[Path | None, typer.Option("--svg", help="Draw the path into this file.")] = None,
     html: Annotated[Path | None, typer.Option("--html", help="Write a page with the picture and the figures.")] = None,
 ) -> None:
@@ -118,6 +119,8 @@ def wire(
     question = Question(state_bytes=_state(context.obj), buffer_node=buffer_node, under_load=under_load)
     one = _gpu(machine, gpu)
     if one is None:
+        if svg is not None or html is not None:
+            raise ConfigError("there is no GPU, so there is no path to draw; leave --svg and --html out, or try --sample")
         answer = report.report_without_gpu(machine, question)
         _print_json(report.to_builtins(answer)) if as_json else _print(render.render_without_gpu(answer, machine))
         return
@@ -130,7 +133,10 @@ def wire(
         return
     answer = report.report_gpu(machine, one, question)
     _pictures(answer, svg, html)
-    _print_json(report.to_builtins(answer)) if as_json else _print(render.render(answer, machine))
+    if as_json:
+        _print_json(report.to_builtins(answer))
+    else:
+        _print(render.render_legs(answer) if legs else render.render(answer, machine))
 
 
 def _paths(machine: Any, gpu: Any, as_json: bool) -> None:

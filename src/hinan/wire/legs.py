@@ -71,11 +71,17 @@ def direct(machine: Machine, gpu: str, device: str) -> Leg:
     bridge = common_bridge(machine, gpu, device)
     mine, theirs = path_up(machine, gpu), path_up(machine, device)
     hops = [*_until(mine.hops, bridge), *_until(theirs.hops, bridge)]
+    turn = [] if bridge is None else [bridge]
+    crossed = [
+        *(h.address for h in _until(mine.hops, bridge)),
+        *turn,
+        *(h.address for h in _until(theirs.hops, bridge)[::-1]),
+    ]
     rated = [r for r in (fetch_ceiling(Path((hop,), True)) for hop in hops) if r[0] is not None]
     known = fetch_ceiling(Path((theirs.hops[0],), True))[0] if theirs.hops else None
     ceiling, narrow = min(rated, key=lambda item: item[0] or 0.0) if rated and known else (None, None)
     return Leg(
-        name="peer to peer", device=device, crossed=tuple(hop.address for hop in hops), ceiling_bytes_per_s=ceiling,
+        name="peer to peer", device=device, crossed=tuple(crossed), ceiling_bytes_per_s=ceiling,
         narrowest=narrow, distance=steps, why=_why(machine, gpu, device, bridge, mine.complete and theirs.complete),
     )  # fmt: skip
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from hinan.wire.address import short_address
 from hinan.wire.findings import Finding
-from hinan.wire.legs import Leg, direct, from_ram, nearest, via_ram
+from hinan.wire.legs import Leg, from_ram
 from hinan.wire.model import Machine, NumaNode, Role
 from hinan.wire.report import Hop, Report
 from hinan.wire.segments import Segment, segments_of
@@ -44,7 +44,7 @@ def seconds(duration_s: float | None) -> str:
 
 def render(report: Report, machine: Machine) -> list[str]:
     """All lines for one GPU."""
-    lines = [*_tree(report, machine), "", *_figures(report, machine), ""]
+    lines = [*_tree(report, machine), "", *_figures(report), ""]
     for finding in report.findings:
         lines += wrapped("!", sentence(finding))
     for note in report.notes:
@@ -136,7 +136,7 @@ def _row(name: str, word: str, rate: str, duration_s: float | None, why: str) ->
     return f"{name:<12}{word:<9} {rate:>11}  {seconds(duration_s):>9}  {why}"
 
 
-def _figures(report: Report, machine: Machine) -> list[str]:
+def _figures(report: Report) -> list[str]:
     mps = f"MPS {report.mps_bytes}" if report.mps_bytes else f"MPS {report.assumed_mps_bytes} assumed"
     why = f"narrowest: {report.narrowest}, {mps}" if report.narrowest else "see below"
     lines = [_row("to RAM", "ceiling", gigabytes(report.ceiling_bytes_per_s), report.seconds, why)]
@@ -152,30 +152,45 @@ def _figures(report: Report, machine: Machine) -> list[str]:
         lines.append(
             _row(f"all {report.gpus} GPUs", "ceiling", rate, report.all_ranks_seconds, "each, when all evacuate at once")
         )
-    return lines + _legs(report, machine)
+    return lines + _legs(report)
 
 
-def _legs(report: Report, machine: Machine) -> list[str]:
-    address = next((g.address for g in machine.gpus if report.gpu and g.index == report.gpu.index), None)
-    if address is None or report.coherent_link:
-        return []
+def _legs(report: Report) -> list[str]:
     lines: list[str] = []
-    for role, word in ((Role.NVME, "to NVMe"), (Role.NIC, "to NIC")):
-        device = nearest(machine, address, role)
-        if device is None:
-            continue
-        lines += _leg(word, direct(machine, address, device.address), report.state_bytes)
-        lines += _leg("", via_ram(machine, address, device.address), report.state_bytes)
+    seen: set[str] = set()
+    for leg in report.legs:
+        kind = leg.hops[-1].kind if leg.hops else ""
+        word = {"nvme": "to NVMe", "nic": "to NIC"}.get(kind, "") if leg.device not in seen else ""
+        seen.add(leg.device)
+        narrow = f", narrowest: {leg.narrowest}" if leg.narrowest else ""
+        lines.append(
+            _row(word, "ceiling", gigabytes(leg.ceiling_bytes_per_s), leg.seconds, f"{leg.device} {leg.name}{narrow}")
+        )
+        steps = f"; kernel distance {leg.distance}" if leg.distance is not None else ""
+        if leg.why:
+            lines += textwrap.wrap(leg.why + steps, WIDTH, initial_indent=" " * 36, subsequent_indent=" " * 36)
     return lines
 
 
-def _leg(word: str, leg: Leg, state_bytes: int | None) -> list[str]:
-    duration_s = state_bytes / leg.ceiling_bytes_per_s if state_bytes is not None and leg.ceiling_bytes_per_s else None
-    at = f"{short_address(leg.device)} {leg.name}"
-    row = _row(word, "ceiling", gigabytes(leg.ceiling_bytes_per_s), duration_s, at)
-    steps = f"; kernel distance {leg.distance}" if leg.distance is not None else ""
-    why = f"{leg.why}{steps}" if leg.why else ""
-    return [row, *textwrap.wrap(why, WIDTH, initial_indent=" " * 36, subsequent_indent=" " * 36)]
+def render_legs(report: Report) -> list[str]:
+    """Every leg hop by hop: `hinan wire --legs`."""
+    lines: list[str] = []
+    for leg in report.legs:
+        rate = gigabytes(leg.ceiling_bytes_per_s)
+        lines += [f"GPU to {leg.device}, {leg.name}: ceiling {rate} {seconds(leg.seconds)}".rstrip()]
+        lines += textwrap.wrap(leg.why, WIDTH, initial_indent="  ", subsequent_indent="  ")
+        for hop in leg.hops:
+            node = f"node {hop.node}" if hop.node is not None else "node ?"
+            speed = f"{hop.cap_gt_s:g} GT/s x{hop.cap_width or '?'}" if hop.cap_gt_s else "link unknown"
+            mps = f"MPS {hop.mps}" if hop.mps else "MPS ?"
+            mark = "   <- narrowest" if hop.address == leg.narrowest else ""
+            lines.append(f"  {hop.address:<13} {hop.kind:<16} {speed:<14} {mps:<8} {node:<8}{mark}")
+            if hop.shared_with:
+                lines += textwrap.wrap(
+                    f"shared with {', '.join(hop.shared_with)}", WIDTH, initial_indent=" " * 16, subsequent_indent=" " * 16
+                )
+        lines.append("")
+    return [clip(line.rstrip()) for line in lines] or ["no drive and no NIC is known"]
 
 
 def sentence(finding: Finding) -> str:

@@ -13,12 +13,14 @@ import msgspec
 from hinan.wire.address import short_address
 from hinan.wire.check import Question, check_gpu, check_machine, iommu_of
 from hinan.wire.findings import Finding
+from hinan.wire.legs import Leg, direct, nearest, via_ram
 from hinan.wire.link import ASSUMED_MPS_BYTES
 from hinan.wire.measured import best_measurement
 from hinan.wire.model import Function, Gpu, Machine, Port, Role
 from hinan.wire.notes import notes_for
 from hinan.wire.path import Path, fair_shares, hop_ceiling_bytes_per_s, mps_of, path_ceiling, path_up, sharers
 from hinan.wire.placement import node_for_gpu
+from hinan.wire.rail import nic_for_gpu
 from hinan.wire.transport import coherent_link_of
 
 
@@ -46,6 +48,19 @@ class Named(msgspec.Struct, frozen=True):
     index: int
 
 
+class LegReport(msgspec.Struct, frozen=True, kw_only=True):
+    """GPU to a drive or NIC: peer to peer or via RAM, hop by hop."""
+
+    name: str
+    device: str
+    hops: tuple[Hop, ...]
+    narrowest: str | None
+    ceiling_bytes_per_s: float | None
+    seconds: float | None
+    distance: int | None
+    why: str
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Everything `hinan wire --gpu N` says."""
 
@@ -69,6 +84,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     iommu: str | None
     coherent_link: str | None
     reported_bytes_per_s: float | None
+    nic: str | None
+    legs: tuple[LegReport, ...]
     gpus: int
     virtual: tuple[str, ...]
     sources: tuple[str, ...]
@@ -119,6 +136,8 @@ def report_gpu(machine: Machine, gpu: Gpu, question: Question) -> Report:
         iommu=mode.value if mode else None,
         coherent_link=coherent,
         reported_bytes_per_s=machine.coherent_bytes_per_s if coherent else None,
+        nic=nic_for_gpu(machine, gpu.index).nic,
+        legs=_legs(machine, gpu, question) if not coherent else (),
         gpus=len(machine.gpus),
         virtual=machine.virtual,
         sources=machine.sources,
@@ -142,7 +161,7 @@ def report_without_gpu(machine: Machine, question: Question) -> Report:
         findings=check_machine(machine, question), path_complete=False, mps_bytes=None, assumed_mps_bytes=None,
         state_bytes=question.state_bytes, all_ranks_seconds=None, measured_seconds=None, measured_by=None,
         iommu=machine.iommu_mode.value if machine.iommu_mode else None, coherent_link=machine.coherent_link,
-        reported_bytes_per_s=None, gpus=0, virtual=machine.virtual, sources=machine.sources,
+        reported_bytes_per_s=None, nic=None, legs=(), gpus=0, virtual=machine.virtual, sources=machine.sources,
         notes=("no GPU is known on this machine", *machine.notes),
     )  # fmt: skip
 
@@ -177,6 +196,34 @@ def _hop(machine: Machine, function: Function, path: Path, mps: int) -> Hop:
         node=function.numa_node,
         shared_with=tuple(short_address(other.address) for other in shared),
         ceiling_bytes_per_s=hop_ceiling_bytes_per_s(function, mps),
+    )
+
+
+def _legs(machine: Machine, gpu: Gpu, question: Question) -> tuple[LegReport, ...]:
+    """To the nearest drive and the nearest NIC, both ways each."""
+    if gpu.address is None:
+        return ()
+    found = []
+    for role in (Role.NVME, Role.NIC):
+        device = nearest(machine, gpu.address, role)
+        if device is not None:
+            ways = (direct(machine, gpu.address, device.address), via_ram(machine, gpu.address, device.address))
+            found += [_leg(machine, leg, question) for leg in ways]
+    return tuple(found)
+
+
+def _leg(machine: Machine, leg: Leg, question: Question) -> LegReport:
+    hops = tuple(machine.functions[address] for address in leg.crossed)
+    mps = mps_of(hops) or ASSUMED_MPS_BYTES
+    return LegReport(
+        name=leg.name,
+        device=short_address(leg.device),
+        hops=tuple(_hop(machine, hop, Path((machine.functions[leg.device],), False), mps) for hop in hops),
+        narrowest=short_address(leg.narrowest) if leg.narrowest else None,
+        ceiling_bytes_per_s=leg.ceiling_bytes_per_s,
+        seconds=_seconds(question, leg.ceiling_bytes_per_s),
+        distance=leg.distance,
+        why=leg.why,
     )
 
 

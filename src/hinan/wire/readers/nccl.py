@@ -62,7 +62,7 @@ def _descend(
     if address is None or address in functions:
         return
     functions[address] = _function(pci, address, parent, node)
-    for net in pci.iter("net"):
+    for net in pci.findall("nic/net"):
         if net.get("name"):
             nics.setdefault(net.get("name", ""), address)
     for child in pci.findall("pci"):
