@@ -142,7 +142,7 @@ def test_vector_12_redirect_and_no_common_bridge() -> None:
     machine = sources.read_texts([redirected])
     assert distance(machine, "0000:45:00.0", "0000:43:00.0") == -2
     actions = [s.action for s in route_write(machine, "0000:45:00.0", 0x300000000000).steps]
-    assert actions == ["up", "redirect", "up", "up", "down", "down", "down", "down", "claim"] or "redirect" in actions
+    assert actions == ["up", "redirect", "up", "up", "down", "down", "down", "down", "claim"]
     assert distance(machine, "0000:02:00.0", "0000:43:00.0") == -1
 
 

@@ -95,11 +95,13 @@ def lines(found: Explanation) -> list[str]:
 
 def _addresses(found: Explanation) -> list[str]:
     who = short_address(found.requester) if found.requester else "a GPU (none is known here)"
+    memory = found.route is None or found.route.destination == "system memory"
+    frame = f"{found.address:#x}" if memory else "none: the address belongs to a device, see 2"
     same = "the same number" if found.iommu in ("off", "passthrough") else "another number, if the IOMMU translates"
     return [
         f"1. Four addresses on the way of {who:<30} address given: {found.address_label}",
         "   user buffer       CPU virtual      CPU page tables; pinned pages do not move",
-        f"   page frame        physical         {found.address:#x}",
+        f"   page frame        physical         {frame}",
         f"   DMA address       bus or IOVA      {same}",
         "   copy descriptor   GPU virtual      the GPU's own page table says: system memory, DMA address",
     ]

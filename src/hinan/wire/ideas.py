@@ -32,13 +32,13 @@ IDEAS = (
     (
         "delivery",
         "best effort; TCP end to end counts, acknowledges and sends again",
-        "lossless per link: credits before sending, LRC, ACK/NAK and replay per link; a posted write gets no answer "
+        "lossless per link: credits before sending, LCRC, ACK/NAK and replay per link; a posted write gets no answer "
         "end to end, so the semaphore written after the data says \"done\"",
     ),
     (
         "protocol load",
         "Ethernet + IP + TCP: 78 of 1538 bytes on the wire at MTU 1500 (5.1 %)",
-        "24 of 280 bytes at MPS 256 (8.6 %): 16 header, 8 framing, sequence number and LRC",
+        "24 of 280 bytes at MPS 256 (8.6 %): 16 header, 8 framing, sequence number and LCRC",
     ),
 )  # fmt: skip
 

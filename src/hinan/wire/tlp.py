@@ -65,7 +65,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         return self.header() + (self.data if self.write else b"")
 
     def wire_bytes(self, *, link_bytes: int = 8, ecrc: bool = False) -> int:
-        """Bytes on the link: header, payload, framing and LRC (`link_bytes`, 0 in flit mode), ECRC."""
+        """Bytes on the link: header, payload, framing and LCRC (`link_bytes`, 0 in flit mode), ECRC."""
         return len(self.header()) + (4 * self.length_dw if self.write else 0) + link_bytes + 4 * ecrc
 
 
