@@ -81,6 +81,8 @@ def test_ram_short() -> None:
     """Node 1 has 1 GiB free."""
     assert codes(dumps.LSPCI_VVV, dumps.NUMACTL, state_bytes=10**10) == ["ram-short"]
     assert codes(dumps.LSPCI_VVV, dumps.NUMACTL, state_bytes=10**9) == []
+    assert codes(dumps.NUMACTL, state_bytes=10**10) == []  # no GPU: some node has room
+    assert codes(dumps.NUMACTL, state_bytes=10**12) == ["ram-short"]
 
 
 GRACE = """\

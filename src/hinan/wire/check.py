@@ -217,14 +217,18 @@ def _ram(case: _Case) -> Iterator[Finding]:
 
 
 def _short_nodes(machine: Machine, state_bytes: int) -> list[Finding]:
+    """Without a GPU nobody says which node is meant: a finding only if no node has room."""
+    told = [(n.free_bytes, n.index) for n in machine.nodes if n.free_bytes is not None]
+    if not told or max(told)[0] >= state_bytes or len(told) < len(machine.nodes):
+        return []
+    free, index = max(told)
     return [
         Finding(
             code="ram-short", gpu=None, at=None,
-            evidence=f"node {n.index} has {n.free_bytes / 1e9:.1f} GB free, {state_bytes / 1e9:.1f} GB are asked",
+            evidence=f"node {index} has {free / 1e9:.1f} GB free, {state_bytes / 1e9:.1f} GB are asked",
             effect="pinning fails or takes pages of another node", effect_s=None,
-            fix="free the page cache or other users first; or evacuate in a ring",
+            fix="free the page cache first, or evacuate in a ring",
         )
-        for n in machine.nodes if n.free_bytes is not None and n.free_bytes < state_bytes
     ]  # fmt: skip
 
 

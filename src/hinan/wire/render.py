@@ -72,7 +72,7 @@ def _tree(report: Report, machine: Machine) -> list[str]:
             )
     if not report.path_complete:
         lines.append("  ? the way from here to the root complex is not told")
-    lines.append(f"  | IOMMU: {_iommu(report)}")
+    lines.append(f"  | IOMMU: {_iommu(report, machine)}")
     lines.append(_ram(report, machine))
     return lines
 
@@ -109,12 +109,14 @@ def _shared(hop: Hop, machine: Machine) -> str:
     return ", ".join(named) + alone
 
 
-def _iommu(report: Report) -> str:
+def _iommu(report: Report, machine: Machine) -> str:
+    grouped = any(f.iommu_group is not None for f in machine.functions.values())
+    unknown = "on (groups exist)    translation or pass-through is unknown" if grouped else "unknown"
     return {
         "off": "off                  DMA address = physical address",
         "passthrough": "passthrough          DMA address = physical address",
         "translated": "translates           DMA address -> page tables -> physical address",
-    }.get(report.iommu or "", "unknown")
+    }.get(report.iommu or "", unknown)
 
 
 def _ram(report: Report, machine: Machine) -> str:
