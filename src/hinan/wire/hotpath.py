@@ -161,7 +161,7 @@ def _sriov(machine: Machine) -> tuple[str, ...]:
         virtual = function.physical_function is not None or "Virtual Function" in (function.name or "")
         if not virtual:
             continue
-        owner = short_address(function.physical_function) if function.physical_function else "PF unknown (inside a VM)"
+        owner = short_address(function.physical_function) if function.physical_function else "unknown (inside a VM)"
         group = function.iommu_group
         alone = (
             "unknown"
