@@ -221,6 +221,21 @@ def test_equal_hops_have_no_narrow_one(tmp_path: Path) -> None:
     assert 'narrow"' not in svg.read_text()
 
 
+def test_dma_on_paper() -> None:
+    """Descriptor in, packets and times out; the semaphore is the last packet; the rate is the ceiling of the link."""
+    answer = as_json("dma", "0x4012345000", "--size", "1MiB", "--device", "19:00.0")
+    assert answer["packets"] == 4096
+    assert answer["bytes_per_s"] == pytest.approx(57.614e9, rel=1e-5)
+    assert answer["rows"][0]["header"] == "60 00 00 40 19 00 00 ff 00 00 00 40 12 34 50 00"
+    assert answer["rows"][0]["end_ns"] == pytest.approx(280 / 63.015385, rel=1e-6)
+    shown = run("dma", "0x4012345000", "--size", "512", "--to-device", "--semaphore", "0x1000").stdout
+    assert [line.split()[3] for line in shown.splitlines()[1:-1]] == ["MRd", "CplD", "CplD", "MWr"]
+    assert max(map(len, shown.splitlines())) <= 100
+    for wrong in (("--gt", "7"), ("--mps", "100"), ("--device", "x"), ("--size", "1GiB")):
+        with pytest.raises(ConfigError):
+            run("dma", "0x1000", *wrong)
+
+
 def test_legs_hop_by_hop(dump: Path) -> None:
     """GPU to drive: inside the switch, and via RAM; each hop with link, MPS, sharers and node; the narrow one named."""
     answer = as_json("--from", str(dump), "--gpu", "0", "--state", "39.38GB")

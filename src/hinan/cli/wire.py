@@ -193,6 +193,52 @@ def explain(
     _print(explain_.lines(found))
 
 
+@app.command()
+def dma(
+    address: Annotated[str, typer.Argument(help="Bus address in host RAM, such as 0x4012345000.")],
+    size: Annotated[str, typer.Option("--size", help="Bytes to copy.")] = "4KiB",
+    to_device: Annotated[bool, typer.Option("--to-device", help="Host to device: reads and completions.")] = False,
+    requester: Annotated[str, typer.Option("--device", help="PCI address of the sender.")] = "0000:00:00.0",
+    gt_s: Annotated[float, typer.Option("--gt", help="GT/s per lane: 2.5, 5, 8, 16, 32 or 64.")] = 32.0,
+    width: Annotated[int, typer.Option("--width", help="Lanes.")] = 16,
+    mps: Annotated[int, typer.Option("--mps", help="Payload of a TLP in bytes.")] = 256,
+    mrrs: Annotated[int, typer.Option("--mrrs", help="Bytes of a read request.")] = 512,
+    tags: Annotated[int, typer.Option("--tags", min=1, max=1024, help="Reads on the way at once.")] = 32,
+    semaphore: Annotated[str | None, typer.Option("--semaphore", help="Address of the word that says done.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """A copy engine on paper: descriptor in, the TLPs and their times out. An illustration; nothing is copied."""
+    import msgspec
+
+    from hinan.wire import stream
+    from hinan.wire.address import parse_address, requester_id
+    from hinan.wire.dma import Descriptor, Wire
+
+    sender = parse_address(requester)
+    if sender is None:
+        raise ConfigError(f"{requester!r} is not a PCI address such as 19:00.0", device=requester)
+    done = _hex(semaphore) if semaphore is not None else None
+    descriptor = Descriptor(
+        address=_hex(address),
+        size_bytes=_size(size),
+        to_host=not to_device,
+        requester=requester_id(sender),
+        semaphore_address=done,
+    )
+    wire_ = Wire(gt_s=gt_s, width=width, mps_bytes=mps, mrrs_bytes=mrrs, tags=tags)
+    found = stream.stream_of(descriptor, wire_)
+    _print_json(msgspec.to_builtins(found)) if as_json else _print(list(stream.lines(found, wire_)))
+
+
+def _hex(text: str | None) -> int:
+    from hinan.wire.text import hex_number
+
+    number = hex_number(text)
+    if number is None:
+        raise ConfigError("give a hexadecimal address such as 0x4012345000, or --file PATH", address=text)
+    return number
+
+
 def _device(machine: Any, text: str | None) -> str | None:
     from hinan.wire.address import parse_address
 
@@ -204,15 +250,14 @@ def _device(machine: Any, text: str | None) -> str | None:
 
 def _size(text: str) -> int:
     size_bytes = parse_bytes(text)
-    if size_bytes > 1 << 30:
-        raise ConfigError(f"{text} is more than explain cuts into TLPs; 1 GiB at most", size=text)
+    if size_bytes > 1 << 24:
+        raise ConfigError(f"{text} is more than is cut into TLPs one by one; 16 MiB at most", size=text)
     return size_bytes
 
 
 def _destination(address: str | None, file: Path | None) -> tuple[int, str, Any]:
     """The address to explain, what it is, and the file's pages."""
     from hinan.wire import pages as pages_
-    from hinan.wire.text import hex_number
 
     if file is not None:
         pages = pages_.pages_of(file)
@@ -220,10 +265,7 @@ def _destination(address: str | None, file: Path | None) -> tuple[int, str, Any]
         if first.physical is not None:
             return first.physical, "read (page 0 of the file)", pages
         return first.virtual, "illustration (virtual: the physical one needs root)", pages
-    number = hex_number(address)
-    if number is None:
-        raise ConfigError("give a hexadecimal address such as 0x4012345000, or --file PATH", address=address)
-    return number, "illustration", ()
+    return _hex(address), "illustration", ()
 
 
 @app.command()
