@@ -292,10 +292,10 @@ def test_sources_join_in_any_order() -> None:
     assert machine(*texts) == machine(*reversed(texts))
 
 
-def test_one_session_with_several_outputs() -> None:
-    """A pasted session in code fences is read by every reader that knows a part."""
-    session = f"```\n$ lspci -tv\n{dumps.LSPCI_TV}```\n\n```\n$ numactl -H\n{dumps.NUMACTL}```\n"
-    found = machine(session)
+def test_one_paste_with_several_outputs() -> None:
+    """A pasted terminal in code fences is read by every reader that knows a part."""
+    paste = f"```\n$ lspci -tv\n{dumps.LSPCI_TV}```\n\n```\n$ numactl -H\n{dumps.NUMACTL}```\n"
+    found = machine(paste)
     assert found.sources == ("lspci -tv", "numactl -H")
     assert len(found.nodes) == 3
 

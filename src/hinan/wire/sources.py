@@ -1,6 +1,6 @@
 """From files to one machine: which reader reads what, and how several descriptions of one machine are joined.
 
-Owns:      recognition by content. A text may hold several outputs (a pasted session): every text reader gets a look.
+Owns:      recognition by content. A text may hold several outputs (a pasted terminal): every text reader gets a look.
 Promises:  the same files in any order give the same machine; the file's name plays no part.
 """
 
