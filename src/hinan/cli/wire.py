@@ -33,6 +33,7 @@ from hinan.core.errors import ConfigError
 app = typer.Typer(
     name="wire",
     help="Which wires a checkpoint takes, how fast they can be, who shares them, and where its addresses lead.",
+    epilog="Example: sudo lspci -vvv > dump; hinan wire --from dump --gpu 0 --state 61.2GB",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
