@@ -1,0 +1,163 @@
+"""`hinan wire`: reads the options, asks `hinan.wire`, prints.
+
+`wire check` asks about the path (links, nodes, IOMMU, ACS); `verify` is for bytes at rest, `preflight` for the node,
+`drill` for breaking things on purpose.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hinan.cli import wire_address
+from hinan.cli.wire_options import (
+    AsJson,
+    Asked,
+    Buffer,
+    From,
+    GpuOption,
+    Loaded,
+    Sample,
+    State,
+    gpu_of,
+    machine_of,
+    show,
+    show_json,
+    state_of,
+    write_file,
+)
+from hinan.core.errors import ConfigError
+
+app = typer.Typer(
+    name="wire",
+    help="Which wires a checkpoint takes, how fast they can be, who shares them, and where its addresses lead.",
+    epilog="Example: sudo lspci -vvv > dump; hinan wire --from dump --gpu 0 --state 61.2GB",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+@app.callback(invoke_without_command=True)
+def wire(
+    context: typer.Context,
+    sources: From = None,
+    sample: Sample = False,
+    gpu: GpuOption = None,
+    state: State = None,
+    every: Annotated[bool, typer.Option("--all", help="All GPUs at once, with shared uplinks.")] = False,
+    as_json: AsJson = False,
+    buffer_node: Buffer = None,
+    under_load: Loaded = False,
+    paths: Annotated[bool, typer.Option("--paths", help="The hot path of training beside the evacuation.")] = False,
+    legs: Annotated[bool, typer.Option("--legs", help="GPU to NVMe and NIC, with and without RAM, hop by hop.")] = False,
+    svg: Annotated[Path | None, typer.Option("--svg", help="Draw the path into this file.")] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="Write a page with the picture and the figures.")] = None,
+) -> None:
+    """The path of a checkpoint from GPU memory to host RAM: hops, ceiling, sharers, seconds.
+
+    Reads this machine, or with --from: lspci -vvv or -tv, hwloc XML, NCCL/RCCL XML, nvidia-smi topo -m, numactl -H,
+    /proc/iomem, gdscheck, nvbandwidth, a capture file.
+    """
+    context.obj = Asked(sources, sample, state, gpu)
+    if context.invoked_subcommand is not None:
+        return
+    from hinan.wire import render, report
+    from hinan.wire.check import Question
+
+    machine = machine_of(context.obj)
+    question = Question(state_bytes=state_of(context.obj), buffer_node=buffer_node, under_load=under_load)
+    one = gpu_of(machine, gpu)
+    if one is None:
+        if svg is not None or html is not None:
+            raise ConfigError("there is no GPU, so there is no path to draw; leave --svg and --html out, or try --sample")
+        answer = report.report_without_gpu(machine, question)
+        show_json(report.to_builtins(answer)) if as_json else show(render.render_without_gpu(answer, machine))
+        return
+    if every:
+        answers = [report.report_gpu(machine, each, question) for each in machine.gpus]
+        show_json({"gpus": [report.to_builtins(a) for a in answers]}) if as_json else show(render.render_all(answers))
+        return
+    if paths:
+        _paths(machine, one, as_json)
+        return
+    answer = report.report_gpu(machine, one, question)
+    _pictures(answer, svg, html)
+    if as_json:
+        show_json(report.to_builtins(answer))
+    else:
+        show(render.render_legs(answer) if legs else render.render(answer, machine))
+
+
+def _paths(machine: Any, gpu: Any, as_json: bool) -> None:
+    import msgspec
+
+    from hinan.wire import hotpath
+
+    found = hotpath.paths_of(machine, gpu)
+    show_json(msgspec.to_builtins(found)) if as_json else show(hotpath.lines(found))
+
+
+def _pictures(answer: Any, svg: Path | None, html: Path | None) -> None:
+    from hinan.wire import picture
+
+    if svg is not None:
+        write_file(svg, picture.svg(answer))
+    if html is not None:
+        write_file(html, picture.html(answer))
+
+
+app.command()(wire_address.explain)
+app.command()(wire_address.dma)
+
+
+@app.command()
+def check(
+    context: typer.Context,
+    sources: From = None,
+    sample: Sample = False,
+    state: State = None,
+    as_json: AsJson = False,
+    buffer_node: Buffer = None,
+    under_load: Loaded = False,
+) -> None:
+    """What is wrong with the path: evidence, effect in seconds for this state, fix. Exit 1 on findings.
+
+    For bytes at rest there is `hinan verify`, for the node `hinan preflight`, to break it on purpose `hinan drill`.
+    """
+    import msgspec
+
+    from hinan.wire import render
+    from hinan.wire.check import Question, check_machine
+
+    asked = context.obj.after(Asked(sources, sample, state, None))
+    machine = machine_of(asked)
+    question = Question(state_bytes=state_of(asked), buffer_node=buffer_node, under_load=under_load)
+    found = check_machine(machine, question)
+    if as_json:
+        show_json({"findings": msgspec.to_builtins(found), "gpus": len(machine.gpus), "sources": list(machine.sources)})
+    elif found:
+        show([line for finding in found for line in render.wrapped("!", render.sentence(finding))])
+    else:
+        show([f"nothing found on the paths of {len(machine.gpus)} GPUs (read from: {', '.join(machine.sources)})"])
+    if found:
+        raise typer.Exit(1)
+
+
+@app.command()
+def capture(
+    context: typer.Context,
+    out: Annotated[Path, typer.Option("--out", "-o", help="File to write.")] = Path("machine.json"),
+    sources: From = None,
+) -> None:
+    """Write one file from this node (or from several dumps) that all verbs read elsewhere; identities are replaced."""
+    import socket
+
+    from hinan.wire import capture as format_
+
+    machine = machine_of(context.obj.after(Asked(sources, False, None, None)))
+    text = format_.write(machine, host=socket.gethostname())
+    write_file(out, text)
+    show([f"{out}: {len(machine.functions)} functions, {len(machine.gpus)} GPUs, {len(machine.nodes)} NUMA nodes"])

@@ -1,0 +1,114 @@
+"""`hinan wire explain` and `hinan wire dma`: what an address means, and which packets carry bytes to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hinan.cli.wire_options import AsJson, Asked, From, GpuOption, Sample, gpu_of, machine_of, show, show_json
+from hinan.core.errors import ConfigError
+from hinan.core.units import parse_bytes
+
+
+def explain(
+    context: typer.Context,
+    address: Annotated[str | None, typer.Argument(help="A physical or bus address, such as 0x4012345000.")] = None,
+    file: Annotated[Path | None, typer.Option("--file", help="A file in tmpfs: explain where its pages are.")] = None,
+    size: Annotated[str, typer.Option("--size", help="Bytes that are written there.")] = "4KiB",
+    sources: From = None,
+    sample: Sample = False,
+    gpu: GpuOption = None,
+    device: Annotated[str | None, typer.Option("--device", help="PCI address of another sender: a drive, a NIC.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Why this address is the destination: windows at each hop, IOMMU walk, TLP bytes, and the same ideas in IP."""
+    import msgspec
+
+    from hinan.wire import explain as explain_
+
+    asked = context.obj.after(Asked(sources, sample, None, gpu))
+    machine = machine_of(asked)
+    number, label, pages = _destination(address, file)
+    one, sender = gpu_of(machine, asked.gpu), _device(machine, device)
+    found = explain_.explain(machine, one, number, size_bytes=_size(size), label=label, pages=pages, device=sender)
+    if as_json:
+        plain = msgspec.to_builtins(msgspec.structs.replace(found, packets=()))
+        show_json(plain | {"packets": [packet.header().hex(" ") for packet in found.packets]})
+        return
+    show(explain_.lines(found))
+
+
+def dma(
+    address: Annotated[str, typer.Argument(help="Bus address in host RAM, such as 0x4012345000.")],
+    size: Annotated[str, typer.Option("--size", help="Bytes to copy.")] = "4KiB",
+    to_device: Annotated[bool, typer.Option("--to-device", help="Host to device: reads and completions.")] = False,
+    requester: Annotated[str, typer.Option("--device", help="PCI address of the sender.")] = "0000:00:00.0",
+    gt_s: Annotated[float, typer.Option("--gt", help="GT/s per lane: 2.5, 5, 8, 16, 32 or 64.")] = 32.0,
+    width: Annotated[int, typer.Option("--width", help="Lanes.")] = 16,
+    mps: Annotated[int, typer.Option("--mps", help="Payload of a TLP in bytes.")] = 256,
+    mrrs: Annotated[int, typer.Option("--mrrs", help="Bytes of a read request.")] = 512,
+    tags: Annotated[int, typer.Option("--tags", min=1, max=1024, help="Reads on the way at once.")] = 32,
+    semaphore: Annotated[str | None, typer.Option("--semaphore", help="Address of the word that says done.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """A copy engine on paper: descriptor in, the TLPs and their times out. An illustration; nothing is copied."""
+    import msgspec
+
+    from hinan.wire import stream
+    from hinan.wire.address import parse_address, requester_id
+    from hinan.wire.dma import Descriptor, Wire
+
+    sender = parse_address(requester)
+    if sender is None:
+        raise ConfigError(f"{requester!r} is not a PCI address such as 19:00.0", device=requester)
+    done = _hex(semaphore) if semaphore is not None else None
+    descriptor = Descriptor(
+        address=_hex(address),
+        size_bytes=_size(size),
+        to_host=not to_device,
+        requester=requester_id(sender),
+        semaphore_address=done,
+    )
+    wire_ = Wire(gt_s=gt_s, width=width, mps_bytes=mps, mrrs_bytes=mrrs, tags=tags)
+    found = stream.stream_of(descriptor, wire_)
+    show_json(msgspec.to_builtins(found)) if as_json else show(list(stream.lines(found, wire_)))
+
+
+def _hex(text: str | None) -> int:
+    from hinan.wire.text import hex_number
+
+    number = hex_number(text)
+    if number is None:
+        raise ConfigError("give a hexadecimal address such as 0x4012345000, or --file PATH", address=text)
+    return number
+
+
+def _device(machine: Any, text: str | None) -> str | None:
+    from hinan.wire.address import parse_address
+
+    address = parse_address(text) if text is not None else None
+    if text is not None and address not in machine.functions:
+        raise ConfigError(f"there is no device {text!r} in the source", device=text)
+    return address
+
+
+def _size(text: str) -> int:
+    size_bytes = parse_bytes(text)
+    if size_bytes > 1 << 24:
+        raise ConfigError(f"{text} is more than is cut into TLPs one by one; 16 MiB at most", size=text)
+    return size_bytes
+
+
+def _destination(address: str | None, file: Path | None) -> tuple[int, str, Any]:
+    """The address to explain, what it is, and the file's pages."""
+    from hinan.wire import pages as pages_
+
+    if file is not None:
+        pages = pages_.pages_of(file)
+        first = pages[0]
+        if first.physical is not None:
+            return first.physical, "read (page 0 of the file)", pages
+        return first.virtual, "illustration (virtual: the physical one needs root)", pages
+    return _hex(address), "illustration", ()

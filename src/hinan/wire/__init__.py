@@ -1,0 +1,9 @@
+"""Which wire: readers of machine descriptions, the path of a checkpoint, its ceiling and its addresses.
+
+Owns:      the typed model of a machine (`model`), and everything computed from it.
+Promises:  what is not known is None and is shown as *unknown*, never as 0; every figure says whether it is a ceiling
+           (computed), measured (by whom), reported (by the machine) or unknown.
+Relies on: text that others printed. It may be cut, shuffled or coloured; what is readable is read, the rest is left
+           out.
+Never:     changes the machine, needs a GPU, imports torch.
+"""

@@ -1,0 +1,231 @@
+"""Joining descriptions of one machine, then drawing the conclusions that every reader leaves to us.
+
+Owns:      precedence between sources, parents from bus numbers, port kinds from the tree, GPU numbering, and the mark
+           "suspect" on capabilities that nothing else in the machine agrees with.
+Promises:  order of the sources does not matter; a fact once known is never overwritten by a weaker source.
+Relies on: `nvidia-smi`, NVML and nvbandwidth counting GPUs in PCI address order, unless the source says an index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from hinan.wire.address import split_address
+from hinan.wire.identity import gpu_name, max_gt_s_of_gpu, virtual_vendor
+from hinan.wire.link import speeds_of_raw
+from hinan.wire.model import Function, Gpu, Link, Machine, NumaNode, Port, Role
+
+_RANK = ("sysfs", "lspci -vvv", "hwloc XML", "NCCL topology", "lspci -tv", "lspci")
+SLOW_GT_S = 5.0  # generations 1 and 2: what a link idles at, and what no GPU of the last ten years is limited to
+
+
+def merge(machines: Sequence[Machine]) -> Machine:
+    """One machine of several descriptions; the more detailed source wins where two know the same field."""
+    ordered = sorted(machines, key=lambda m: (min((_rank(s) for s in m.sources), default=99), m.sources))
+    merged: dict[str, Any] = {}
+    for machine in ordered:
+        for name in Machine.__struct_fields__:
+            merged[name] = _join(name, merged.get(name), getattr(machine, name))
+    return Machine(**merged)
+
+
+def _rank(source: str) -> int:
+    return _RANK.index(source) if source in _RANK else len(_RANK)
+
+
+def _join(name: str, known: Any, new: Any) -> Any:
+    """One field of the machine from two sources; `known` is the stronger."""
+    if known is None:
+        return new
+    if name == "functions":
+        both = {address: _fill(known[address], new[address]) for address in known.keys() & new.keys()}
+        return {**new, **known, **both}
+    if name == "nodes":
+        return _join_nodes(known, new)
+    if isinstance(known, tuple):
+        return known + tuple(item for item in new if item not in known)
+    return new | known if isinstance(known, dict) else known
+
+
+def _fill(strong: Function, weak: Function) -> Function:
+    """`strong` with its unknown fields taken from `weak`; links field by field."""
+    changes: dict[str, Any] = {}
+    for name in Function.__struct_fields__:
+        mine, other = getattr(strong, name), getattr(weak, name)
+        if mine in (None, (), False) and other not in (None, (), False):
+            changes[name] = other
+    if strong.role is Role.OTHER and strong.class_code is None:
+        changes["role"] = weak.role
+    link = {f: getattr(weak.link, f) for f in Link.__struct_fields__ if getattr(strong.link, f) in (None, False)}
+    return msgspec.structs.replace(strong, link=msgspec.structs.replace(strong.link, **link), **changes)
+
+
+def _join_nodes(known: tuple[NumaNode, ...], new: tuple[NumaNode, ...]) -> tuple[NumaNode, ...]:
+    nodes = {node.index: node for node in known}
+    for node in new:
+        mine = nodes.get(node.index, node)
+        changes = {f: getattr(node, f) for f in NumaNode.__struct_fields__ if getattr(mine, f) in (None, {}, ())}
+        nodes[node.index] = msgspec.structs.replace(mine, **changes)
+    return tuple(nodes[index] for index in sorted(nodes))
+
+
+def assemble(machine: Machine) -> Machine:
+    """The machine with parents, ports, suspects, GPU numbers and signs of virtualisation."""
+    functions = _connect(machine.functions)
+    functions = _name_ports(functions)
+    functions = _mark_suspects(_without_emulated_links(functions))
+    virtual = machine.virtual + _hypervisors(functions)
+    gpus, notes = _number_gpus(functions, machine.gpus)
+    return msgspec.structs.replace(
+        machine, functions=functions, gpus=gpus, virtual=tuple(dict.fromkeys(virtual)), notes=machine.notes + notes
+    )
+
+
+def _connect(functions: dict[str, Function]) -> dict[str, Function]:
+    """Parents from bus numbers, where the source drew none."""
+    bridges = [f for f in functions.values() if f.buses is not None]
+    found = {}
+    for address, function in sorted(functions.items()):
+        placed = function
+        if function.parent is None and not function.at_root:
+            placed = _placed(function, bridges)
+        if placed.parent is not None and placed.parent not in functions:
+            placed = msgspec.structs.replace(placed, parent=None)
+        found[address] = placed
+    return _without_loops(found)
+
+
+def _placed(function: Function, bridges: list[Function]) -> Function:
+    """Below the bridge whose range holds the bus most tightly; another secondary bus means a gap."""
+    domain, bus, _, _ = split_address(function.address)
+    holding = [b for b in bridges if split_address(b.address)[0] == domain and _covers(b, bus) and b is not function]
+    above = min(holding, key=lambda b: (b.buses.subordinate - b.buses.secondary if b.buses else 0, b.address), default=None)
+    if above is not None and above.buses is not None:
+        return msgspec.structs.replace(function, parent=above.address, gap_above=above.buses.secondary != bus)
+    top = function.role is Role.BRIDGE and function.port is None and function.buses is not None
+    return msgspec.structs.replace(function, at_root=top)
+
+
+def _covers(bridge: Function, bus: int) -> bool:
+    return bridge.buses is not None and bridge.buses.primary < bridge.buses.secondary <= bus <= bridge.buses.subordinate
+
+
+def _without_loops(functions: dict[str, Function]) -> dict[str, Function]:
+    """A parent chain that returns to itself (damaged bus numbers) is cut at the function where it was noticed."""
+    for address, function in list(functions.items()):
+        seen = {address}
+        at = functions.get(address, function)
+        while at.parent is not None and at.parent in functions:
+            if at.parent in seen:
+                functions[at.address] = msgspec.structs.replace(at, parent=None, gap_above=False)
+                break
+            seen.add(at.parent)
+            at = functions[at.parent]
+    return functions
+
+
+def _name_ports(functions: dict[str, Function]) -> dict[str, Function]:
+    """Ports where the source has no Express capability: root port, then upstream and downstream in turns."""
+    named: dict[str, Function] = {}
+
+    def port_of(function: Function) -> Port | None:
+        if function.port is not None or function.role is not Role.BRIDGE:
+            return function.port or Port.ENDPOINT
+        if function.at_root:
+            return Port.ROOT
+        parent = functions.get(function.parent or "")
+        above = port_of(parent) if parent is not None else None
+        bridges_below = any(f.parent == function.address and f.role is Role.BRIDGE for f in functions.values())
+        if above in (Port.ROOT, Port.DOWN):
+            return Port.UP if bridges_below else Port.LEGACY
+        return Port.DOWN if above is Port.UP else None
+
+    for address, function in functions.items():
+        named[address] = msgspec.structs.replace(function, port=port_of(function))
+    return named
+
+
+def _without_emulated_links(functions: dict[str, Function]) -> dict[str, Function]:
+    """Ports that a hypervisor emulates tell speeds (2.5 GT/s x1 is QEMU's default) of links that do not exist."""
+    return {
+        address: msgspec.structs.replace(f, link=Link())
+        if f.role is Role.BRIDGE and virtual_vendor(f.vendor_id) is not None
+        else f
+        for address, f in functions.items()
+    }
+
+
+def _mark_suspects(functions: dict[str, Function]) -> dict[str, Function]:
+    """A link said to be generation 1 or 2 on the way to a GPU that is newer: idle, or broken, but no capability."""
+    fast = {a for a, f in functions.items() if f.role is Role.GPU and _is_newer(f)}
+    on_the_way: set[str] = set()
+    for address in fast:
+        at: str | None = address
+        while at is not None:
+            on_the_way.add(at)
+            at = functions[at].parent
+    return {
+        address: msgspec.structs.replace(f, link=msgspec.structs.replace(f.link, suspect=True))
+        if address in on_the_way and _is_slow(f.link)
+        else f
+        for address, f in functions.items()
+    }
+
+
+def _is_newer(function: Function) -> bool:
+    link = function.link
+    limit = max_gt_s_of_gpu(function.vendor_id, function.device_id)
+    seen = [gt_s for gt_s in (limit, link.cap_gt_s) if gt_s is not None]
+    if link.now_bytes_per_s is not None:
+        seen += [min(gt_s for gt_s, _ in speeds_of_raw(link.now_bytes_per_s) or ((0.0, 1),))]
+    return any(gt_s > SLOW_GT_S for gt_s in seen)
+
+
+def _is_slow(link: Link) -> bool:
+    """Only for sources with one figure per link; where state is told beside capability, `check` judges it."""
+    if link.cap_gt_s is not None:
+        return link.now_gt_s is None and link.cap_gt_s <= SLOW_GT_S
+    if link.now_bytes_per_s is None:
+        return False
+    pairs = speeds_of_raw(link.now_bytes_per_s)
+    return bool(pairs) and all(gt_s <= SLOW_GT_S for gt_s, _ in pairs)
+
+
+def _hypervisors(functions: dict[str, Function]) -> tuple[str, ...]:
+    names = sorted({name for f in functions.values() if (name := virtual_vendor(f.vendor_id))})
+    return (f"{' and '.join(names)} devices on the bus",) if names else ()
+
+
+def _number_gpus(functions: dict[str, Function], told: tuple[Gpu, ...]) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
+    """GPUs by index: those on the bus first, what other sources told joined by address, else by index."""
+    on_bus = [functions[a] for a in sorted(functions) if functions[a].role is Role.GPU]
+    indices = [f.gpu_index for f in on_bus]
+    counted = len(set(indices)) == len(indices) and None not in indices
+    found: dict[int, Gpu] = {}
+    for rank, function in enumerate(on_bus):
+        index = function.gpu_index if counted and function.gpu_index is not None else rank
+        name = function.name or gpu_name(function.vendor_id, function.device_id)
+        found[index] = Gpu(index=index, address=function.address, name=name, numa_node=function.numa_node)
+    index_of = {gpu.address: index for index, gpu in found.items()}
+    strangers = [gpu for gpu in told if gpu.address is not None and on_bus and gpu.address not in index_of]
+    for gpu in told:
+        if gpu in strangers:
+            continue
+        index = index_of.get(gpu.address, gpu.index) if gpu.address else gpu.index
+        found[index] = _join_gpu(found.get(index), gpu, index)
+    notes = (
+        (f"{len(strangers)} GPUs are named by addresses that are not on this machine's bus: another machine's file?",)
+        if strangers
+        else ()
+    )
+    return tuple(found[index] for index in sorted(found)), notes
+
+
+def _join_gpu(known: Gpu | None, told: Gpu, index: int) -> Gpu:
+    if known is None:
+        return msgspec.structs.replace(told, index=index)
+    changes = {f: getattr(told, f) for f in Gpu.__struct_fields__ if f != "index" and getattr(known, f) in (None, (), {})}
+    return msgspec.structs.replace(known, **changes)

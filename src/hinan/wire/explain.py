@@ -1,0 +1,169 @@
+"""`hinan wire explain`: why this physical address is the destination of a checkpoint, and what carries it there.
+
+Owns:      putting decode, IOMMU walk, TLPs and the table of ideas into one answer, each figure with its label: *read*
+           (from this machine), *reported* (by the source), *illustration* (arithmetic on the address given).
+Never:     presents arithmetic as a reading: live IOMMU tables are rarely readable, so a walk is always an illustration.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from itertools import islice
+
+import msgspec
+
+from hinan.wire.address import requester_id, short_address
+from hinan.wire.check import iommu_of
+from hinan.wire.decode import Route, route_write
+from hinan.wire.ideas import table
+from hinan.wire.iommu import LEAF_LEVELS, Walk, translations_for, walk_of
+from hinan.wire.link import ASSUMED_MPS_BYTES
+from hinan.wire.model import Gpu, IomemRange, IommuMode, Machine
+from hinan.wire.pages import Page
+from hinan.wire.path import mps_of, path_ceiling, path_up
+from hinan.wire.readers.iomem import claimants
+from hinan.wire.tlp import Request, writes
+
+SHOWN_PACKETS = 3
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """All parts of the answer. `packets`: the first TLPs of `size_bytes` written to `address`."""
+
+    address: int
+    address_label: str
+    size_bytes: int
+    requester: str | None
+    iommu: str | None
+    route: Route | None
+    iomem: tuple[IomemRange, ...]
+    walks: tuple[Walk, ...]
+    mps_bytes: int
+    mps_label: str
+    packets: tuple[Request, ...]
+    packet_count: int
+    pages: tuple[Page, ...] = ()
+    ceiling_bytes_per_s: float | None = None
+
+
+def explain(
+    machine: Machine,
+    gpu: Gpu | None,
+    address: int,
+    *,
+    size_bytes: int,
+    label: str,
+    pages: Sequence[Page] = (),
+    device: str | None = None,
+) -> Explanation:
+    """The explanation of a write of `size_bytes` to a bus address by the GPU, or by another `device` (a drive, a NIC).
+
+    Raises:
+        ConfigError: the range leaves 64 bits.
+    """
+    requester = device or (gpu.address if gpu is not None else None)
+    path = path_up(machine, requester) if requester else None
+    mps = mps_of(path.hops) if path else None
+    sender = requester or "0000:00:00.0"
+    packets = list(writes(address, bytes(size_bytes), requester=requester_id(sender), mps_bytes=mps or ASSUMED_MPS_BYTES))
+    mode = iommu_of(machine, gpu) if gpu is not None else machine.iommu_mode
+    return Explanation(
+        address=address,
+        address_label=label,
+        size_bytes=size_bytes,
+        requester=requester,
+        iommu=mode.value if mode else None,
+        route=route_write(machine, requester, address) if requester in machine.functions and requester else None,
+        iomem=claimants(machine.iomem, address),
+        walks=tuple(walk_of(sender, address, leaf_bytes=leaf) for leaf in LEAF_LEVELS) if address >> 48 == 0 else (),
+        mps_bytes=mps or ASSUMED_MPS_BYTES,
+        mps_label="reported" if mps else "assumed",
+        packets=tuple(islice(packets, SHOWN_PACKETS)),
+        packet_count=len(packets),
+        pages=tuple(pages),
+        ceiling_bytes_per_s=path_ceiling(path)[0] if path else None,
+    )
+
+
+def lines(found: Explanation) -> list[str]:
+    """The answer as text of at most 100 columns."""
+    parts = [_addresses(found), _pages(found), _route(found), _iomem(found), _iommu(found), _packets(found)]
+    text = [line for part in parts if part for line in [*part, ""]]
+    return [*text, "6. The same ideas in IP", *(f"   {line}" for line in table(97))]
+
+
+def _addresses(found: Explanation) -> list[str]:
+    who = short_address(found.requester) if found.requester else "a GPU (none is known here)"
+    memory = found.route is None or found.route.destination == "system memory"
+    frame = f"{found.address:#x}" if memory else "none: the address belongs to a device, see 2"
+    same = "the same number" if found.iommu in ("off", "passthrough") else "another number, if the IOMMU translates"
+    return [
+        f"1. Four addresses on the way of {who:<30} address given: {found.address_label}",
+        "   user buffer       CPU virtual      CPU page tables; pinned pages do not move",
+        f"   page frame        physical         {frame}",
+        f"   DMA address       bus or IOVA      {same}",
+        "   copy descriptor   GPU virtual      the GPU's own page table says: system memory, DMA address",
+    ]
+
+
+def _pages(found: Explanation) -> list[str]:
+    if not found.pages:
+        return []
+    rows = [
+        f"   {p.offset_bytes:>9}  {p.virtual:#018x}  "
+        f"{f'{p.physical:#014x}' if p.physical is not None else 'unknown':<16}"
+        f"{p.node if p.node is not None else 'unknown':<9}{p.label}"
+        for p in found.pages
+    ]
+    tail = "   Unpinned pages migrate; in a VM these are guest-physical addresses."
+    return ["   Pages of the file", f"   {'offset':>9}  {'virtual':<20}{'physical':<16}{'node':<9}label", *rows, tail]
+
+
+def _route(found: Explanation) -> list[str]:
+    if found.route is None:
+        return ["2. Who claims the address at each hop", "   unknown: no GPU with a known place on the bus (reported)"]
+    rows = ["2. Who claims the address at each hop (reported windows and BARs)"]
+    for step in found.route.steps:
+        head = f"   {short_address(step.at):<14}{step.action:<9}"
+        rows += textwrap.wrap(step.why, 97, initial_indent=head, subsequent_indent=" " * len(head))
+    return [*rows, f"   -> {found.route.destination}"]
+
+
+def _iomem(found: Explanation) -> list[str]:
+    if not found.iomem:
+        return ["3. /proc/iomem", "   not in the source, or no range holds the address"]
+    rows = [f"   {'  ' * depth}{r.first:#x}-{r.last:#x}  {r.name}" for depth, r in enumerate(found.iomem)]
+    return ["3. /proc/iomem: the deepest range is the claimant (reported)", *rows]
+
+
+def _iommu(found: Explanation) -> list[str]:
+    rows = [f"4. IOMMU: {found.iommu or 'unknown'} (reported); the walk if it translated this number (illustration)"]
+    for walk in found.walks:
+        size = {4 << 10: "4 KiB", 2 << 20: "2 MiB", 1 << 30: "1 GiB"}[walk.leaf_bytes]
+        count = translations_for(80 << 30, walk.leaf_bytes)
+        rows.append(
+            f"   {size}: root[{walk.root_index:#04x}] context[{walk.context_index:#04x}] "
+            f"{' '.join(map(str, walk.indices))} + {walk.offset:#x}   {walk.reads} reads; {count:,} pages in 80 GiB"
+        )
+    if found.iommu in (IommuMode.OFF.value, IommuMode.PASSTHROUGH.value):
+        rows.append("   Here there is no walk: the DMA address is the physical address.")
+    return rows
+
+
+def _packets(found: Explanation) -> list[str]:
+    rows = [
+        f"5. {found.size_bytes} bytes are {found.packet_count} memory write TLPs of up to {found.mps_bytes} bytes "
+        f"(MPS {found.mps_label})"
+    ]
+    for packet in found.packets:
+        header = packet.header()
+        first, last = packet.byte_enables
+        rows.append(f"   {header.hex(' ')}")
+        rows.append(
+            f"     {'4' if len(header) == 16 else '3'} DW, length {packet.length_dw} DW, requester "
+            f"{packet.requester:04x}, tag {packet.tag}, enables {last:04b}/{first:04b}, at {packet.address & ~3:#x}"
+        )
+    if found.packet_count > len(found.packets):
+        rows.append(f"     ... {found.packet_count - len(found.packets)} more")
+    return rows

@@ -1,0 +1,118 @@
+"""The legs beside GPU to RAM: GPU to NVMe with and without RAM, RAM to NVMe, RAM to NIC.
+
+Owns:      the choice of the nearest drive and NIC, their routes and ceilings.
+Promises:  a device reads RAM (or a GPU) with memory reads, so its link is charged with completions (20 B each), not
+           writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from hinan.wire.link import ASSUMED_MPS_BYTES, completion_ceiling_bytes_per_s
+from hinan.wire.model import Function, Machine, Role
+from hinan.wire.path import Path, mps_of, path_ceiling, path_up
+from hinan.wire.peer import acs_known, common_bridge, distance, redirecting_ports
+
+
+class Leg(msgspec.Struct, frozen=True, kw_only=True):
+    """One way of the bytes. distance: the kernel's p2pdma distance for peer-to-peer legs, else None."""
+
+    name: str
+    device: str
+    crossed: tuple[str, ...]
+    ceiling_bytes_per_s: float | None
+    narrowest: str | None
+    distance: int | None = None
+    why: str = ""
+
+
+def fetch_ceiling(path: Path) -> tuple[float | None, str | None]:
+    """Ceiling of a device that fetches over its path [bytes/s], and the narrow hop; None without its own link."""
+    mps = mps_of(path.hops) or ASSUMED_MPS_BYTES
+    rated: list[tuple[float, str]] = []
+    for hop in path.hops:
+        link = hop.link
+        value = None
+        if not link.suspect:
+            value = completion_ceiling_bytes_per_s(link.cap_gt_s, link.cap_width, completion_bytes=mps)
+        if value is None and hop is path.hops[0]:
+            return None, None
+        if value is not None:
+            rated.append((value, hop.address))
+    return min(rated, key=lambda item: item[0]) if rated else (None, None)
+
+
+def from_ram(machine: Machine, device: str) -> Leg:
+    """RAM to a drive or NIC: the device fetches through the root complex."""
+    path = path_up(machine, device)
+    ceiling, narrow = fetch_ceiling(path)
+    return Leg(
+        name="RAM to device", device=device, crossed=tuple(hop.address for hop in reversed(path.hops)),
+        ceiling_bytes_per_s=ceiling, narrowest=narrow, why=path.why,
+    )  # fmt: skip
+
+
+def via_ram(machine: Machine, gpu: str, device: str) -> Leg:
+    """GPU to RAM, then the device fetches it: the slower of the two legs."""
+    up, narrow_up = path_ceiling(path_up(machine, gpu))
+    down = from_ram(machine, device)
+    both = [(v, n) for v, n in ((up, narrow_up), (down.ceiling_bytes_per_s, down.narrowest)) if v is not None]
+    ceiling, narrow = min(both, key=lambda item: item[0]) if len(both) == 2 else (None, None)
+    crossed = tuple(hop.address for hop in path_up(machine, gpu).hops) + down.crossed
+    return Leg(name="via RAM", device=device, crossed=crossed, ceiling_bytes_per_s=ceiling, narrowest=narrow, why=down.why)
+
+
+def direct(machine: Machine, gpu: str, device: str) -> Leg:
+    """The device fetches from the GPU's BAR: inside the switch, redirected, or across the root complex."""
+    steps = distance(machine, gpu, device)
+    bridge = common_bridge(machine, gpu, device)
+    mine, theirs = path_up(machine, gpu), path_up(machine, device)
+    hops = [*_until(mine.hops, bridge), *_until(theirs.hops, bridge)]
+    turn = [] if bridge is None else [bridge]
+    crossed = [
+        *(h.address for h in _until(mine.hops, bridge)),
+        *turn,
+        *(h.address for h in _until(theirs.hops, bridge)[::-1]),
+    ]
+    rated = [r for r in (fetch_ceiling(Path((hop,), True)) for hop in hops) if r[0] is not None]
+    known = fetch_ceiling(Path((theirs.hops[0],), True))[0] if theirs.hops else None
+    ceiling, narrow = min(rated, key=lambda item: item[0] or 0.0) if rated and known else (None, None)
+    return Leg(
+        name="peer to peer", device=device, crossed=tuple(crossed), ceiling_bytes_per_s=ceiling,
+        narrowest=narrow, distance=steps, why=_why(machine, gpu, device, bridge, mine.complete and theirs.complete),
+    )  # fmt: skip
+
+
+def _until(hops: Iterable[Function], bridge: str | None) -> list[Function]:
+    kept = []
+    for hop in hops:
+        if hop.address == bridge:
+            break
+        kept.append(hop)
+    return kept
+
+
+def _why(machine: Machine, gpu: str, device: str, bridge: str | None, complete: bool) -> str:
+    ports = redirecting_ports(machine, gpu, device)
+    if bridge is None:
+        known = "platform-dependent" if complete else "unknown: a path is not told up to the root"
+        return f"they meet only at the root complex: {known}"
+    if ports:
+        return f"ACS redirect at {' '.join(p.removeprefix('0000:') for p in ports)} sends it up to the root complex"
+    state = "ACS redirect off" if acs_known(machine, gpu, device) else "if ACS redirect is off there, which is unknown"
+    return f"stays below {bridge.removeprefix('0000:')} ({state})"
+
+
+def nearest(machine: Machine, gpu: str | None, role: Role) -> Function | None:
+    """The device of this role nearest to the GPU: same switch first, then same node, then by address."""
+    node = machine.functions[gpu].numa_node if gpu in machine.functions else None
+    near = []
+    for function in machine.functions.values():
+        if function.role is role:
+            steps = distance(machine, gpu, function.address) if gpu in machine.functions and gpu else -1
+            rank = 0 if steps != -1 else 1 if node is not None and function.numa_node == node else 2
+            near.append((rank, steps, function.address, function))
+    return min(near, key=lambda item: item[:3])[3] if near else None

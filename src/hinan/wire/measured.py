@@ -1,0 +1,40 @@
+"""Which measurement speaks for a GPU's evacuation.
+
+Owns:      the choice among imported measurements.
+Promises:  pinned device-to-host copies by the copy engine only; never a value of another GPU or of a kernel copy. Of a
+           sweep over sizes it is the plateau, not the luckiest point.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from hinan.wire.model import Gpu, Machine, Measurement
+
+
+def measurements_of(machine: Machine, gpu: Gpu, what: str = "d2h") -> tuple[Measurement, ...]:
+    """Copy-engine measurements of this GPU, by address where the measurement has one, else by index."""
+    found = []
+    for m in machine.measurements:
+        same = m.gpu_address == gpu.address if m.gpu_address and gpu.address else m.gpu_index == gpu.index
+        if m.what == what and m.engine != "sm" and same and m.bytes_per_s > 0:
+            found.append(m)
+    return tuple(found)
+
+
+def best_measurement(machine: Machine, gpu: Gpu, node: int | None, what: str = "d2h") -> Measurement | None:
+    """The fastest plateau on the GPU's own node, or on any node where the log or the machine tells none."""
+    found = measurements_of(machine, gpu, what)
+    local = tuple(m for m in found if node is not None and m.numa_node == node) or found
+    groups: dict[tuple[str, int | None], list[Measurement]] = {}
+    for m in local:
+        groups.setdefault((m.source, m.numa_node), []).append(m)
+    return max((_plateau(group) for group in groups.values()), key=lambda m: m.bytes_per_s, default=None)
+
+
+def _plateau(group: list[Measurement]) -> Measurement:
+    """The median over the largest decade of sizes; the fastest where no sizes are told."""
+    largest = max((m.size_bytes or 0 for m in group), default=0)
+    top = sorted((m for m in group if (m.size_bytes or 0) * 10 >= largest), key=lambda m: m.bytes_per_s)
+    middle = top[-1] if largest == 0 else top[len(top) // 2]
+    return msgspec.structs.replace(middle, size_bytes=None)

@@ -1,0 +1,217 @@
+"""The typed model of a machine: what every reader fills and everything else reads.
+
+Owns:      the vocabulary. A `Function` is one PCI function, a `Gpu` what is known of a GPU (perhaps without an
+           address), a `NumaNode` a piece of host RAM, a `Measurement` somebody's stopwatch.
+Promises:  values are immutable and survive JSON unchanged. None means unknown; empty means known to be none only where
+           the field says so.
+Units:     bytes, bytes per second (decimal), GT/s per lane. Addresses are canonical (`address.py`).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Role(StrEnum):
+    """What a function is to a checkpoint."""
+
+    GPU = "gpu"
+    NVME = "nvme"
+    NIC = "nic"
+    BRIDGE = "bridge"
+    NVSWITCH = "nvswitch"
+    OTHER = "other"
+
+
+class Port(StrEnum):
+    """Which end of which link a function is. A SWITCH is both ports of a switch in one line, as NCCL writes them."""
+
+    ROOT = "root port"
+    UP = "upstream port"
+    DOWN = "downstream port"
+    SWITCH = "switch"
+    LEGACY = "legacy bridge"
+    ENDPOINT = "endpoint"
+
+
+class IommuMode(StrEnum):
+    """What stands between a DMA address and a physical address."""
+
+    OFF = "off"
+    PASSTHROUGH = "passthrough"
+    TRANSLATED = "translated"
+
+
+class Link(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A function's own view of its link.
+
+    cap: what it can do. now: what it does at the moment of reading (an idle GPU lowers it, so it is no verdict).
+    now_bytes_per_s: after encoding, one direction, for sources that print a bandwidth and no speed (hwloc).
+    suspect: the source calls it capability, but nothing else in the machine agrees (see readers/plausible.py).
+    """
+
+    cap_gt_s: float | None = None
+    cap_width: int | None = None
+    now_gt_s: float | None = None
+    now_width: int | None = None
+    now_bytes_per_s: float | None = None
+    suspect: bool = False
+
+
+class Acs(msgspec.Struct, frozen=True, kw_only=True):
+    """Access Control Services that are switched on (ACSCtl)."""
+
+    source_validation: bool = False
+    request_redirect: bool = False
+    completion_redirect: bool = False
+    upstream_forwarding: bool = False
+    egress_control: bool = False
+    direct_translated: bool = False
+
+    @property
+    def redirects(self) -> bool:
+        """Does a peer request go to the root? Linux counts RR, CR and EC (p2pdma.c); not SrcValid, not UF."""
+        return self.request_redirect or self.completion_redirect or self.egress_control
+
+
+class Window(msgspec.Struct, frozen=True):
+    """Addresses, both ends included, that a bridge passes down or a BAR claims."""
+
+    first: int
+    last: int
+    prefetchable: bool = False
+    bar: int | None = None
+
+    def holds(self, address: int) -> bool:
+        """Is `address` inside?"""
+        return self.first <= address <= self.last
+
+    @property
+    def size_bytes(self) -> int:
+        """Length of the range."""
+        return self.last - self.first + 1
+
+
+class Buses(msgspec.Struct, frozen=True):
+    """Bus numbers of a bridge."""
+
+    primary: int
+    secondary: int
+    subordinate: int
+
+
+class Function(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One PCI function."""
+
+    address: str
+    role: Role = Role.OTHER
+    port: Port | None = None
+    parent: str | None = None  # the next function towards the root complex
+    gap_above: bool = False  # Invariant: True only if functions between this one and `parent` are missing in the source
+    at_root: bool = False  # nothing but the root complex is above
+    class_code: int | None = None  # 16 bits, 0x0302 is a 3D controller
+    vendor_id: int | None = None
+    device_id: int | None = None
+    name: str | None = None
+    numa_node: int | None = None
+    numa_affinity: tuple[int, ...] = ()  # equally near nodes, where the source tells several
+    link: Link = Link()
+    mps_bytes: int | None = None  # DevCtl: the size in use
+    mps_cap_bytes: int | None = None  # DevCap: the size possible
+    mrrs_bytes: int | None = None
+    acs: Acs | None = None
+    buses: Buses | None = None
+    windows: tuple[Window, ...] = ()
+    bars: tuple[Window, ...] = ()
+    iommu_group: int | None = None
+    iommu_mode: IommuMode | None = None
+    physical_function: str | None = None  # set on an SR-IOV virtual function
+    virtual_functions: int | None = None
+    gpu_index: int | None = None
+    coherent_link: str | None = None  # the source says that this GPU reaches RAM by NVLink
+    nvlinks: int | None = None  # NVLinks (or XGMI links) that the source counts on this GPU
+    gpudirect: bool | None = None  # NCCL's gdr attribute: the driver offers GPUDirect RDMA
+
+
+class Gpu(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A GPU as a rank sees it. `relations` are the cells of `nvidia-smi topo -m` (PIX, PXB, PHB, NODE, SYS, NV18)."""
+
+    index: int
+    address: str | None = None
+    name: str | None = None
+    numa_node: int | None = None
+    numa_affinity: tuple[int, ...] = ()
+    memory_node: int | None = None  # `GPU NUMA ID`: the GPU's own memory as a node; it has no CPUs
+    relations: dict[str, str] = {}
+
+
+class NumaNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A NUMA node. `cpus` None: not told; (): a node of memory only."""
+
+    index: int
+    cpus: tuple[int, ...] | None = None
+    size_bytes: int | None = None
+    free_bytes: int | None = None
+    distances: dict[int, int] = {}
+    ranges: tuple[Window, ...] = ()  # physical addresses that lie on this node, where a source tells them
+
+
+class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A bandwidth that somebody measured. what: d2h, h2d, gds_write, gds_read, cpu_write, cpu_read."""
+
+    what: str
+    bytes_per_s: float
+    source: str
+    gpu_index: int | None = None
+    gpu_address: str | None = None
+    gpu_name: str | None = None
+    numa_node: int | None = None
+    engine: str | None = None  # ce: copy engine, sm: a kernel
+    size_bytes: int | None = None
+
+
+class IomemRange(msgspec.Struct, frozen=True):
+    """A line of /proc/iomem."""
+
+    first: int
+    last: int
+    name: str
+
+
+class Gds(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What gdscheck says: capability, not proof."""
+
+    nvme_supported: bool | None = None
+    compat_mode: bool | None = None
+    iommu_off: bool | None = None
+    gpus_supported: dict[int, bool] = {}
+    bar1_bytes: dict[int, int] = {}
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Everything one or several sources told."""
+
+    functions: dict[str, Function] = {}
+    gpus: tuple[Gpu, ...] = ()
+    nodes: tuple[NumaNode, ...] = ()
+    cpu_arch: str | None = None
+    cpu_model: str | None = None
+    product: str | None = None
+    packages: int | None = None
+    iommu_mode: IommuMode | None = None
+    coherent_link: str | None = None  # evidence that GPUs reach RAM by NVLink, not by PCIe alone
+    coherent_bytes_per_s: float | None = None
+    acs_unplaced: tuple[Acs, ...] = ()  # ACSCtl lines without an address
+    iomem: tuple[IomemRange, ...] = ()
+    gds: Gds | None = None
+    measurements: tuple[Measurement, ...] = ()
+    nic_names: dict[str, str] = {}
+    virtual: tuple[str, ...] = ()  # evidence that a hypervisor tells the tree
+    sources: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def children(self, address: str) -> tuple[Function, ...]:
+        """Functions directly below, in address order."""
+        return tuple(f for _, f in sorted(self.functions.items()) if f.parent == address)

@@ -1,0 +1,85 @@
+"""What a reader of the report must know that is no fault: assumptions, limits of the source, idle links.
+
+Owns:      these sentences.
+Promises:  every figure that rests on an assumption has its sentence here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hinan.wire.address import short_address
+from hinan.wire.check import Question
+from hinan.wire.measured import best_measurement
+from hinan.wire.model import Gpu, Machine, Role
+from hinan.wire.path import Path, mps_of, path_ceiling
+from hinan.wire.placement import Placement
+from hinan.wire.transport import coherent_link_of
+
+
+def notes_for(machine: Machine, gpu: Gpu, path: Path, placement: Placement, question: Question) -> tuple[str, ...]:
+    """Sentences for one GPU, those of the machine's sources last."""
+    found = [
+        *_transport(machine, gpu),
+        *_links(machine, gpu, path, question),
+        *_place(machine, placement),
+        *_storage(machine, gpu),
+        *_peers(machine, gpu),
+    ]
+    return tuple(dict.fromkeys([*found, *machine.notes]))
+
+
+def _transport(machine: Machine, gpu: Gpu) -> Iterator[str]:
+    coherent = coherent_link_of(machine, gpu)
+    if coherent is not None:
+        yield f"{coherent}: RAM is reached over it, the PCIe formula says nothing, so no ceiling is claimed"
+    if machine.virtual:
+        yield f"as told by the VM ({'; '.join(machine.virtual)}): the physical wire may differ"
+
+
+def _links(machine: Machine, gpu: Gpu, path: Path, question: Question) -> Iterator[str]:
+    if not path.complete:
+        yield f"the path is not known up to the root complex: {path.why}"
+    if not path.hops or coherent_link_of(machine, gpu):
+        return
+    ceiling, _ = path_ceiling(path)
+    if ceiling is None:
+        yield f"speed or width of the GPU's link is unknown, so the ceiling is: {short_address(path.hops[0].address)}"
+    elif mps_of(path.hops) is None:
+        yield "MPS is not told: the ceiling assumes 256 B (128 B: 8 % less, 512 B: 4 % more)"
+    for hop in path.hops:
+        link = hop.link
+        if link.cap_gt_s and link.now_gt_s and link.now_gt_s < link.cap_gt_s and not question.under_load:
+            if hop.role is Role.GPU:
+                yield f"{short_address(hop.address)} runs at {link.now_gt_s:g} of {link.cap_gt_s:g} GT/s now: idle"
+        elif link.suspect and hop.role is Role.GPU:
+            yield f"{short_address(hop.address)} is told at its idle speed; its capability is unknown"
+    if any(hop.link.now_bytes_per_s for hop in path.hops):
+        yield "hwloc tells the present speed of links, not their capability; an idle link reads low"
+
+
+def _place(machine: Machine, placement: Placement) -> Iterator[str]:
+    if placement.node is None:
+        yield f"NUMA node unknown: {placement.why}"
+    elif "no CPUs" in placement.why:
+        yield placement.why
+    yield "the DRAM write limit of the node is not in any file; measure all_to_host_memcpy_ce"
+
+
+def _storage(machine: Machine, gpu: Gpu) -> Iterator[str]:
+    gds = machine.gds
+    proof = best_measurement(machine, gpu, None, "gds_write")
+    if proof is not None:
+        yield f"GDS: measured {proof.bytes_per_s / (1 << 30):.1f} GiB/s write ({proof.source})"
+    elif gds is not None and gds.nvme_supported and gds.gpus_supported.get(gpu.index, True):
+        yield "GDS: possible, unproven (gdscheck tells capability; gdsio -x 0 with compatibility mode off is proof)"
+    elif gds is not None and gds.nvme_supported is False:
+        yield "GDS: nvidia-fs does not serve NVMe here; a write would go through RAM"
+
+
+def _peers(machine: Machine, gpu: Gpu) -> Iterator[str]:
+    redirecting = sum(acs.redirects for acs in machine.acs_unplaced)
+    if machine.acs_unplaced and not redirecting:
+        yield f"ACS redirect is off on all {len(machine.acs_unplaced)} ports listed"
+    elif redirecting:
+        yield f"ACS redirect is on at {redirecting} of {len(machine.acs_unplaced)} ports listed without address"

@@ -1,0 +1,166 @@
+"""The path of a checkpoint: which functions it crosses, who shares them, how fast each can be.
+
+Owns:      walking up the tree, sharers, the ceiling of a hop, the narrow hop, and the fair share when all GPUs move
+           at once.
+Promises:  a ceiling uses capabilities (an idle link's state is not one); a suspect or unknown link bounds nothing.
+           Without the GPU's own link there is no ceiling.
+Relies on: every function's link being the one towards its peer; both ends of a link are hops, so the smaller one
+           counts.
+Never:     bounds by DRAM, sockets or copy engines: nobody publishes them; they are measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from hinan.wire.address import split_address
+from hinan.wire.link import ASSUMED_MPS_BYTES, payload_of_raw, raw_bytes_per_s, write_ceiling_bytes_per_s
+from hinan.wire.model import Function, Machine, Port, Role
+
+TRAFFIC = (Role.GPU, Role.NVME, Role.NIC)
+
+
+class Path(msgspec.Struct, frozen=True):
+    """Functions from the device up to the root complex. `complete`: the last one is known to stand at the root."""
+
+    hops: tuple[Function, ...]
+    complete: bool
+    why: str = ""
+
+
+def path_up(machine: Machine, address: str) -> Path:
+    """The way from a function to the root complex."""
+    hops: list[Function] = []
+    at = machine.functions.get(address)
+    while at is not None:
+        hops.append(at)
+        if at.gap_above:
+            return Path(tuple(hops), False, f"functions between {at.address} and {at.parent} are missing in the source")
+        above = machine.functions.get(at.parent or "")
+        if above is None:
+            break
+        at = above
+    if not hops:
+        return Path((), False, f"no source tells the bus around {address}")
+    top = hops[-1]
+    if top.at_root:
+        return Path(tuple(hops), True)
+    return Path(tuple(hops), False, f"the source does not tell what is above {top.address}")
+
+
+def below(machine: Machine, address: str) -> tuple[Function, ...]:
+    """Every function below `address`, itself included."""
+    found: list[Function] = []
+    children: dict[str, list[Function]] = {}
+    for function in machine.functions.values():
+        if function.parent is not None:
+            children.setdefault(function.parent, []).append(function)
+    stack = [machine.functions[address]] if address in machine.functions else []
+    while stack:
+        at = stack.pop()
+        found.append(at)
+        stack.extend(children.get(at.address, ()))
+    return tuple(sorted(found, key=lambda f: f.address))
+
+
+def sharers(machine: Machine, hop: str, device: str) -> tuple[Function, ...]:
+    """GPUs, NVMe drives and NICs, other than `device`, whose traffic to RAM crosses `hop`. One per physical device.
+
+    A virtual function shares the link of its physical one and is not told beside it.
+    """
+    seen: set[tuple[int, int, int]] = {split_address(device)[:3]}
+    found = []
+    for function in below(machine, hop):
+        slot = split_address(function.address)[:3]
+        if function.role in TRAFFIC and slot not in seen and function.physical_function not in machine.functions:
+            seen.add(slot)
+            found.append(function)
+    return tuple(found)
+
+
+def mps_of(hops: Iterable[Function]) -> int | None:
+    """The payload size in use: the smallest MaxPayload (DevCtl) that any hop tells [bytes]; None when none does."""
+    return min((hop.mps_bytes for hop in hops if hop.mps_bytes), default=None)
+
+
+def hop_ceiling_bytes_per_s(hop: Function, mps_bytes: int) -> float | None:
+    """Payload of memory writes over this hop's link [bytes/s]; None when its capability is unknown or not believed.
+
+    hwloc tells only the present bandwidth; it stands for the capability unless it is suspect.
+    """
+    link = hop.link
+    if link.suspect:
+        return None
+    if link.cap_gt_s is not None or link.cap_width is not None:
+        return write_ceiling_bytes_per_s(link.cap_gt_s, link.cap_width, mps_bytes=mps_bytes)
+    if link.now_bytes_per_s is not None:
+        return payload_of_raw(link.now_bytes_per_s, mps_bytes=mps_bytes)
+    return None
+
+
+def hop_raw_bytes_per_s(hop: Function) -> float | None:
+    """Encoded bandwidth of the hop's link [bytes/s]: what --svg draws as its width."""
+    return raw_bytes_per_s(hop.link.cap_gt_s, hop.link.cap_width) or hop.link.now_bytes_per_s
+
+
+def path_ceiling(path: Path, mps_bytes: int | None = None) -> tuple[float | None, str | None]:
+    """Ceiling of the path [bytes/s] and the address of its narrowest hop, nearest the device; None if unknown."""
+    mps = mps_bytes or mps_of(path.hops) or ASSUMED_MPS_BYTES
+    if not path.hops or not _own_link_known(path, mps):
+        return None, None
+    known = [
+        (value, order) for order, hop in enumerate(path.hops) if (value := hop_ceiling_bytes_per_s(hop, mps)) is not None
+    ]
+    value, order = min(known)
+    return value, path.hops[order].address
+
+
+def _own_link_known(path: Path, mps: int) -> bool:
+    """The device's link by either end: the device itself, or the port that faces it (not the two-in-one of NCCL)."""
+    if hop_ceiling_bytes_per_s(path.hops[0], mps) is not None:
+        return True
+    if path.hops[0].link.cap_gt_s is not None and not path.hops[0].link.suspect:
+        return False
+    facing = path.hops[1] if len(path.hops) > 1 and not path.hops[0].gap_above else None
+    faces = facing is not None and facing.port in (Port.ROOT, Port.DOWN)
+    return faces and facing is not None and hop_ceiling_bytes_per_s(facing, mps) is not None
+
+
+def fair_shares(machine: Machine, devices: Iterable[str]) -> dict[str, float | None]:
+    """Bytes/s for each device when all send to RAM at once: max-min fair over the links they share.
+
+    Links fill together; when one is full, the devices that cross it stop and the others go on. None for a device whose
+    path is not known up to the root: nobody can say with whom it shares.
+    """
+    paths = {device: path_up(machine, device) for device in devices}
+    usable = {d: p for d, p in paths.items() if p.complete and path_ceiling(p)[0] is not None}
+    capacity: dict[str, float] = {}
+    users: dict[str, set[str]] = {}
+    for device, path in usable.items():
+        mps = mps_of(path.hops) or ASSUMED_MPS_BYTES
+        for hop in path.hops:
+            ceiling = hop_ceiling_bytes_per_s(hop, mps)
+            if ceiling is not None:
+                capacity[hop.address] = min(ceiling, capacity.get(hop.address, ceiling))
+                users.setdefault(hop.address, set()).add(device)
+    shares = _fill(capacity, users)
+    return {device: shares.get(device) for device in paths}
+
+
+def _fill(capacity: Mapping[str, float], users: Mapping[str, set[str]]) -> dict[str, float]:
+    """Progressive filling (Bertsekas and Gallager, Data Networks, 6.5.2)."""
+    left = dict(capacity)
+    active = {hop: set(devices) for hop, devices in users.items()}
+    shares: dict[str, float] = {}
+    while any(active.values()):
+        hop = min((h for h in active if active[h]), key=lambda h: (left[h] / len(active[h]), h))
+        share = left[hop] / len(active[hop])
+        for device in sorted(active[hop]):
+            shares[device] = share
+            for other, waiting in active.items():
+                if device in waiting:
+                    waiting.discard(device)
+                    left[other] -= share
+    return shares

@@ -1,0 +1,1 @@
+"""Readers: each turns one kind of description into a `Machine`; `sources.py` picks them by content."""

@@ -1,0 +1,187 @@
+"""hwloc XML (`lstopo --of xml`), versions 1 to 3: plain XML, and no library that reads it runs on Python 3.11.
+
+Owns:      the attributes of Package, NUMANode, Bridge, PCIDev and OSDev objects, and the distance matrices.
+Promises:  pci_link_speed is kept as what it is: the *current* bandwidth of the link, not its capability. 0 is unknown.
+Relies on: a bridge or device being nested in the object it is local to, whose nodeset says the NUMA node.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from xml.etree.ElementTree import Element
+
+import msgspec
+
+from hinan.wire.address import parse_address, split_address
+from hinan.wire.identity import coherent_evidence, gpu_name, max_gt_s_of_gpu, role_of
+from hinan.wire.link import speeds_of_raw
+from hinan.wire.model import Buses, Function, Link, Machine, NumaNode, Role
+from hinan.wire.readers.xml_tree import mask_bits, parse
+from hinan.wire.text import number
+
+_TYPE = re.compile(r"(?P<cls>[0-9a-f]{4})(?:[0-9a-f]{2})? \[(?P<vendor>[0-9a-f]{4}):(?P<device>[0-9a-f]{4})\]", re.I)
+_BUSES = re.compile(r"[0-9a-f]{4,8}:\[(?P<sec>[0-9a-f]{2})-(?P<sub>[0-9a-f]{2})\]", re.I)
+
+
+@dataclass
+class _Found:
+    functions: dict[str, Function] = field(default_factory=dict)
+    nodes: dict[int, NumaNode] = field(default_factory=dict)
+    nics: dict[str, str] = field(default_factory=dict)
+    gp_index: dict[str, str] = field(default_factory=dict)  # "OSDev:332" -> PCI address, "Package:3" -> "package"
+    infos: dict[str, str] = field(default_factory=dict)
+    packages: int = 0
+
+
+def read(text: str) -> Machine | None:
+    """The machine of a <topology> document; None when it is something else."""
+    root, notes = parse(text)
+    if root is None or root.tag != "topology":
+        return None
+    found = _Found()
+    for item in root.findall("object"):
+        _descend(item, None, (), found)
+    nodes = _distances(root, found.nodes)
+    product = found.infos.get("DMIProductName") or found.infos.get("PlatformModel")
+    model = found.infos.get("CPUModel")
+    link, bandwidth = _nvlink_to_cpu(root, found)
+    return Machine(
+        functions=found.functions,
+        nodes=tuple(nodes[index] for index in sorted(nodes)),
+        packages=found.packages or None,
+        cpu_model=model,
+        product=product,
+        nic_names=found.nics,
+        coherent_link=link or coherent_evidence(None, product, model),
+        coherent_bytes_per_s=bandwidth,
+        sources=("hwloc XML",),
+        notes=notes,
+    )
+
+
+def _descend(item: Element, parent: str | None, near: tuple[int, ...], found: _Found) -> None:
+    kind = item.get("type", "")
+    bits = mask_bits(item.get("nodeset"))
+    if bits is not None:
+        near = bits
+    if kind in ("Package", "Socket"):
+        found.packages += 1
+    if kind == "NUMANode":
+        _numa_node(item, found)
+    found.gp_index[f"{kind}:{item.get('gp_index')}"] = parent or ("package" if kind in ("Package", "Socket") else "")
+    for info in item.findall("info"):
+        found.infos.setdefault(info.get("name", ""), info.get("value", ""))
+    address = parse_address(item.get("pci_busid", ""))
+    if address is not None and address not in found.functions:
+        found.functions[address] = _function(item, address, parent, near)
+    if kind == "OSDev" and parent is not None:
+        _os_device(item, parent, found)
+    for child in item.findall("object"):
+        _descend(child, address or parent, near, found)
+
+
+def _numa_node(item: Element, found: _Found) -> None:
+    index = item.get("os_index", "")
+    if not index.isascii() or not index.isdigit():
+        return
+    size = item.get("local_memory", "")
+    found.nodes[int(index)] = NumaNode(
+        index=int(index),
+        cpus=mask_bits(item.get("cpuset")),
+        size_bytes=int(size) if size.isascii() and size.isdigit() else None,
+    )
+
+
+def _function(item: Element, address: str, parent: str | None, near: tuple[int, ...]) -> Function:
+    kinds = _TYPE.match(item.get("pci_type", ""))
+    code = int(kinds["cls"], 16) if kinds else None
+    vendor = int(kinds["vendor"], 16) if kinds else None
+    device = int(kinds["device"], 16) if kinds else None
+    names = {info.get("name"): info.get("value") for info in item.findall("info")}
+    name = item.get("name") or names.get("PCIDevice") or gpu_name(vendor, device)
+    bridge = item.get("type") == "Bridge"
+    role = Role.BRIDGE if bridge else role_of(code, vendor, device, name, bus=split_address(address)[1])
+    if item.get("subtype") == "NVSwitch":
+        role = Role.NVSWITCH
+    raw = number(item.get("pci_link_speed"))
+    buses = _BUSES.fullmatch(item.get("bridge_pci", ""))
+    return Function(
+        address=address,
+        role=role,
+        parent=parent,
+        at_root=parent is None,
+        class_code=code,
+        vendor_id=vendor,
+        device_id=device,
+        name=name,
+        numa_node=near[0] if len(near) == 1 else None,
+        numa_affinity=near if len(near) > 1 else (),
+        link=_link(raw * 1e9 if raw else None, max_gt_s_of_gpu(vendor, device) if role is Role.GPU else None),
+        buses=Buses(split_address(address)[1], int(buses["sec"], 16), int(buses["sub"], 16)) if buses else None,
+        coherent_link=coherent_evidence(device, name) if role is Role.GPU else None,
+    )
+
+
+def _link(raw_bytes_per_s: float | None, limit_gt_s: float | None) -> Link:
+    """The current link. Speed and width only where one pair alone fits the bandwidth and the GPU's generation."""
+    if raw_bytes_per_s is None:
+        return Link()
+    pairs = speeds_of_raw(raw_bytes_per_s)
+    if limit_gt_s is not None:
+        pairs = tuple((speed, width) for speed, width in pairs if speed <= limit_gt_s and width <= 16)
+    speed, width = pairs[0] if len(pairs) == 1 else (None, None)
+    return Link(now_gt_s=speed, now_width=width, now_bytes_per_s=raw_bytes_per_s)
+
+
+def _os_device(item: Element, parent: str, found: _Found) -> None:
+    name = item.get("name", "")
+    function = found.functions[parent]
+    infos = {info.get("name"): info.get("value") for info in item.findall("info")}
+    index = re.fullmatch(r"(?:nvml|cuda|rsmi)([0-9]{1,3})", name)
+    if index is not None and function.role is Role.GPU:
+        found.functions[parent] = _replace(function, int(index[1]), infos.get("GPUModel") or function.name)
+    if function.role is Role.NIC and name:
+        found.nics.setdefault(name, parent)
+
+
+def _replace(function: Function, gpu_index: int, name: str | None) -> Function:
+    link = coherent_evidence(function.device_id, name)
+    link = function.coherent_link or link
+    return msgspec.structs.replace(function, gpu_index=gpu_index, name=name, coherent_link=link)
+
+
+def _values(item: Element) -> list[float]:
+    joined = " ".join(part.text or "" for part in item.findall("u64values"))
+    return [value for value in (number(word) for word in joined.split()) if value is not None]
+
+
+def _distances(root: Element, nodes: dict[int, NumaNode]) -> dict[int, NumaNode]:
+    """NUMALatency of hwloc 2 and 3, when its matrix is whole."""
+    for item in root.findall("distances2"):
+        order = [int(w) for part in item.findall("indexes") for w in (part.text or "").split() if w.isdigit()]
+        values = _values(item)
+        if item.get("type") != "NUMANode" or "Latency" not in (item.get("name") or "Latency"):
+            continue
+        if len(values) != len(order) ** 2 or not order:
+            continue
+        for row, index in enumerate(order):
+            if index in nodes:
+                line = {other: int(values[row * len(order) + column]) for column, other in enumerate(order)}
+                nodes[index] = msgspec.structs.replace(nodes[index], distances=line)
+    return nodes
+
+
+def _nvlink_to_cpu(root: Element, found: _Found) -> tuple[str | None, float | None]:
+    """Evidence of NVLink between a GPU and a package (POWER), and its bandwidth [bytes/s]; hwloc reports MB/s."""
+    for item in root.findall("distances2hetero"):
+        order = [word for part in item.findall("indexes") for word in (part.text or "").split()]
+        values = _values(item)
+        if "NVLink" not in (item.get("name") or "") or len(values) != len(order) ** 2:
+            continue
+        for row, left in enumerate(order):
+            for column, right in enumerate(order):
+                value = values[row * len(order) + column]
+                if left.startswith("OSDev:") and right.startswith("Package:") and value > 0:
+                    return "NVLink between GPU and CPU (NVLinkBandwidth in the XML)", value * 1e6
+    return None, None

@@ -1,0 +1,90 @@
+"""nvbandwidth, as JSON (-j) or as text: measured copies between host RAM and each GPU.
+
+Owns:      the testcases device_to_host_memcpy_ce and host_to_device_memcpy_ce.
+Promises:  a testcase that failed, was waived or has "N/A" gives no measurement; it never becomes 0 GB/s.
+Relies on: nvbandwidth binding itself to the GPU's own CPUs, so that it shows the best node.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from hinan.wire.address import parse_address
+from hinan.wire.model import Gpu, Machine, Measurement
+from hinan.wire.text import number, whole_lines
+
+_TESTS = {"device_to_host_memcpy_ce": ("d2h", "ce"), "host_to_device_memcpy_ce": ("h2d", "ce"),
+          "device_to_host_memcpy_sm": ("d2h", "sm"), "host_to_device_memcpy_sm": ("h2d", "sm")}  # fmt: skip
+_DEVICE = re.compile(r"^\s*(?:Device )?([0-9]{1,3}): (.+?)(?: \(([0-9a-fA-F:.]+)\))?(?:: \(.*\))?\s*$")
+
+
+def read_json(text: str) -> Machine | None:
+    """Measurements of a JSON report; None when it is another JSON. A cut report has no measurement."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        if '"nvbandwidth"' not in text:
+            return None
+        return Machine(sources=("nvbandwidth",), notes=("the nvbandwidth report is cut or damaged: no measurement",))
+    report = document.get("nvbandwidth") if isinstance(document, dict) else None
+    if not isinstance(report, dict):
+        return None
+    gpus = tuple(_devices(_strings(report.get("GPU Device list"))))
+    cases = report.get("testcases")
+    found = [m for case in (cases if isinstance(cases, list) else []) if isinstance(case, dict) for m in _case(case, gpus)]
+    notes = () if found else ("nvbandwidth ran without a host test that passed: no measurement",)
+    return Machine(gpus=gpus, measurements=tuple(found), sources=("nvbandwidth",), notes=notes)
+
+
+def _strings(value: Any) -> list[str]:
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+
+
+def _devices(lines: list[str]) -> Iterator[Gpu]:
+    for line in lines:
+        match = _DEVICE.match(line)
+        if match is not None:
+            yield Gpu(index=int(match[1]), name=match[2], address=parse_address(match[3]) if match[3] else None)
+
+
+def _case(case: dict[str, Any], gpus: tuple[Gpu, ...]) -> Iterator[Measurement]:
+    matrix = case.get("bandwidth_matrix")
+    kind = _TESTS.get(str(case.get("name")))
+    if kind is None or str(case.get("status")).lower() != "passed" or not isinstance(matrix, list) or not matrix:
+        return
+    yield from _row(kind, [str(cell) for cell in matrix[0]] if isinstance(matrix[0], list) else [], gpus)
+
+
+def _row(kind: tuple[str, str], cells: list[str], gpus: tuple[Gpu, ...]) -> Iterator[Measurement]:
+    by_index = {gpu.index: gpu for gpu in gpus}
+    for index, cell in enumerate(cells):
+        value = number(cell)
+        if value:
+            gpu = by_index.get(index)
+            yield Measurement(
+                what=kind[0],
+                engine=kind[1],
+                bytes_per_s=value * 1e9,
+                source="nvbandwidth",
+                gpu_index=index,
+                gpu_address=gpu.address if gpu else None,
+                gpu_name=gpu.name if gpu else None,
+            )
+
+
+def read_text(text: str) -> Machine | None:
+    """Measurements of the plain output ("Running device_to_host_memcpy_ce." and its table)."""
+    lines = whole_lines(text)[0]
+    gpus = tuple(_devices([line for line in lines if line.startswith("Device ")]))
+    found: list[Measurement] = []
+    kind: tuple[str, str] | None = None
+    for line in lines:
+        if running := re.match(r"^Running (\w+)\.", line):
+            kind = _TESTS.get(running[1])
+        elif kind is not None and (row := re.match(r"^\s*0((?:\s+[0-9]+[.,][0-9]+)+)\s*$", line)):
+            found.extend(_row(kind, row[1].split(), gpus))
+            kind = None
+    return Machine(gpus=gpus, measurements=tuple(found), sources=("nvbandwidth",)) if found else None

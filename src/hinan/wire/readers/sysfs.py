@@ -1,0 +1,166 @@
+"""The live machine: /sys and /proc below a root that can be injected.
+
+Owns:      reading files. Config space beyond byte 64 (MPS, ACS) needs root; without it those stay unknown.
+Promises:  reads only. A missing or unreadable file is an unknown value, never an error.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from hinan.wire.address import parse_address, split_address
+from hinan.wire.identity import coherent_evidence, gpu_name, role_of
+from hinan.wire.model import Function, IommuMode, Link, Machine, NumaNode, Role, Window
+from hinan.wire.pages import node_blocks
+from hinan.wire.readers import config_space, iomem
+from hinan.wire.text import clean, decode, hex_number, int_list, number
+
+_GROUP_MODES = {"identity": IommuMode.PASSTHROUGH, "DMA": IommuMode.TRANSLATED, "DMA-FQ": IommuMode.TRANSLATED}
+
+
+def read(root: Path = Path("/")) -> Machine:
+    """What this machine tells about itself."""
+    devices = root / "sys/bus/pci/devices"
+    functions = dict(filter(None, (_function(entry) for entry in sorted(devices.glob("*:*:*.*")))))
+    memory = iomem.read(_text(root / "proc/iomem") or "")
+    cpuinfo = _text(root / "proc/cpuinfo") or ""
+    model = re.search(r"^model name\s*: (.+)$", cpuinfo, re.M)
+    product = (_text(root / "sys/class/dmi/id/product_name") or "").strip() or None
+    modes = {f.iommu_mode for f in functions.values() if f.role is Role.GPU} - {None}
+    grouped = any(f.iommu_group is not None for f in functions.values())
+    return Machine(
+        functions=functions,
+        nodes=_nodes(root),
+        cpu_model=model[1] if model else None,
+        cpu_arch="arm64" if "CPU implementer" in cpuinfo else "x86_64" if model else None,
+        product=product,
+        coherent_link=coherent_evidence(None, product),
+        iommu_mode=(IommuMode.OFF if functions and not grouped else modes.pop() if len(modes) == 1 else None),
+        iomem=memory.iomem if memory else (),
+        virtual=("the CPU has the hypervisor flag",) if re.search(r"^flags\s*:.*\bhypervisor\b", cpuinfo, re.M) else (),
+        nic_names=_nics(root, functions),
+        sources=("sysfs",),
+        notes=(memory.notes if memory else ()) + _notes(functions),
+    )
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return clean(decode(path.read_bytes()))
+    except OSError:
+        return None
+
+
+def _int(path: Path) -> int | None:
+    value = (_text(path) or "").strip()
+    return int(value) if re.fullmatch(r"[0-9]{1,9}", value) else None
+
+
+def _speed(path: Path) -> float | None:
+    match = re.match(r"([0-9]+(?:\.[0-9]+)?) GT/s", _text(path) or "")
+    return number(match[1]) if match else None
+
+
+def _function(entry: Path) -> tuple[str, Function] | None:
+    address = parse_address(entry.name)
+    if address is None:
+        return None
+    code24, vendor, device = (hex_number(_text(entry / name)) for name in ("class", "vendor", "device"))
+    code = code24 >> 8 if code24 is not None else None
+    above = parse_address(entry.resolve().parent.name)
+    space = config_space.parse(_bytes(entry / "config"))
+    role = role_of(code, vendor, device, None, bus=split_address(address)[1])
+    group = entry / "iommu_group"
+    width = _int(entry / "max_link_width")
+    now_width = _int(entry / "current_link_width")
+    physical = entry / "physfn"
+    return address, Function(
+        address=address, role=role, port=space.port, parent=above, at_root=above is None, class_code=code,
+        vendor_id=vendor, device_id=device, name=gpu_name(vendor, device), numa_node=_int(entry / "numa_node"),
+        link=Link(
+            cap_gt_s=_speed(entry / "max_link_speed") if width else None, cap_width=width or None,
+            now_gt_s=_speed(entry / "current_link_speed") if now_width else None, now_width=now_width or None,
+        ),
+        mps_bytes=space.mps_bytes, mps_cap_bytes=space.mps_cap_bytes, mrrs_bytes=space.mrrs_bytes, acs=space.acs,
+        buses=space.buses if role is Role.BRIDGE else None, windows=space.windows if role is Role.BRIDGE else (),
+        bars=_bars(entry / "resource") if role is not Role.BRIDGE else (),
+        iommu_group=int(group.resolve().name) if group.exists() and group.resolve().name.isdigit() else None,
+        iommu_mode=_GROUP_MODES.get((_text(group / "type") or "").strip()),
+        physical_function=parse_address(physical.resolve().name) if physical.exists() else None,
+        virtual_functions=_int(entry / "sriov_numvfs"),
+        coherent_link=coherent_evidence(device) if role is Role.GPU and vendor == 0x10DE else None,
+    )  # fmt: skip
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def _bars(path: Path) -> tuple[Window, ...]:
+    """Memory BARs 0 to 5 of the `resource` file: start, end and flags (IORESOURCE_MEM 0x200, PREFETCH 0x2000)."""
+    found = []
+    for index, line in enumerate((_text(path) or "").splitlines()[:6]):
+        words = [hex_number(word) for word in line.split()]
+        if len(words) == 3 and all(word is not None for word in words):
+            first, last, flags = (word or 0 for word in words)
+            if flags & 0x200 and last > first > 0:
+                found.append(Window(first, last, bool(flags & 0x2000), index))
+    return tuple(found)
+
+
+def _ranges(node: int, blocks: dict[int, int]) -> tuple[Window, ...]:
+    """Physical ranges of a node from its memory blocks, neighbours joined."""
+    size = blocks.get(-1, 0)
+    joined: list[Window] = []
+    for number_ in sorted(block for block, owner in blocks.items() if owner == node and block >= 0):
+        first, last = number_ * size, (number_ + 1) * size - 1
+        if joined and joined[-1].last + 1 == first:
+            joined[-1] = Window(joined[-1].first, last)
+        else:
+            joined.append(Window(first, last))
+    return tuple(joined)
+
+
+def _nodes(root: Path) -> tuple[NumaNode, ...]:
+    found = []
+    blocks = node_blocks(root)
+    for entry in (root / "sys/devices/system/node").glob("node[0-9]*"):
+        index = int(entry.name[4:])
+        info = dict(re.findall(r"(MemTotal|MemFree):\s+([0-9]+) kB", _text(entry / "meminfo") or ""))
+        cpulist = _text(entry / "cpulist")
+        distances = [int(word) for word in (_text(entry / "distance") or "").split() if word.isdigit()]
+        found.append((index, cpulist, info, distances))
+    found.sort(key=lambda item: item[0])
+    order = [item[0] for item in found]
+    return tuple(
+        NumaNode(
+            index=index,
+            cpus=None if cpulist is None else int_list(cpulist) or (),
+            size_bytes=int(info["MemTotal"]) << 10 if "MemTotal" in info else None,
+            free_bytes=int(info["MemFree"]) << 10 if "MemFree" in info else None,
+            distances=dict(zip(order, distances, strict=True)) if len(distances) == len(order) else {},
+            ranges=_ranges(index, blocks),
+        )
+        for index, cpulist, info, distances in found
+    )
+
+
+def _nics(root: Path, functions: dict[str, Function]) -> dict[str, str]:
+    names = {}
+    for kind in ("infiniband", "net"):
+        for entry in sorted((root / "sys/class" / kind).glob("*")):
+            address = parse_address((entry / "device").resolve().name) if (entry / "device").exists() else None
+            if address in functions:
+                names[entry.name] = address
+    return names
+
+
+def _notes(functions: dict[str, Function]) -> tuple[str, ...]:
+    paths = [f for f in functions.values() if f.role in (Role.GPU, Role.NVME, Role.NIC)]
+    if paths and all(f.mps_bytes is None for f in paths):
+        return ("MPS and ACS are unknown: config space beyond byte 64 needs root",)
+    return ()

@@ -1,0 +1,253 @@
+"""The terminal's picture of a report: at most 100 columns, no colour needed to read it.
+
+Owns:      the layout. Every figure stands beside its word: ceiling, measured, reported, unknown.
+Never:     computes; what is not in the report or a leg is not printed.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from hinan.wire.address import short_address
+from hinan.wire.findings import Finding
+from hinan.wire.legs import Leg, from_ram
+from hinan.wire.model import Machine, NumaNode, Role
+from hinan.wire.report import Hop, Report
+from hinan.wire.segments import Segment, segments_of
+
+WIDTH = 100
+
+
+def clip(line: str, width: int = WIDTH) -> str:
+    """At most `width` columns; what is cut shows as …"""
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def wrapped(mark: str, text: str) -> list[str]:
+    """A paragraph under a one-character mark."""
+    return textwrap.wrap(text, WIDTH, initial_indent=f"{mark} ", subsequent_indent="  ", break_on_hyphens=False)
+
+
+def gigabytes(rate: float | None) -> str:
+    """A rate in GB/s, three digits that count; "unknown" for None."""
+    if rate is None:
+        return "unknown"
+    value = rate / 1e9
+    return f"{value:.1f} GB/s" if value >= 10 else f"{value:.2f} GB/s"
+
+
+def seconds(duration_s: float | None) -> str:
+    """A duration with two decimals, as plans need it; empty for None."""
+    return "" if duration_s is None else f"{duration_s:.2f} s" if duration_s < 1000 else f"{duration_s:.0f} s"
+
+
+def render(report: Report, machine: Machine) -> list[str]:
+    """All lines for one GPU."""
+    lines = [*_tree(report, machine), "", *_figures(report), ""]
+    for finding in report.findings:
+        lines += wrapped("!", sentence(finding))
+    for note in report.notes:
+        lines += wrapped("i", note)
+    return [clip(line.rstrip()) for line in lines]
+
+
+def _tree(report: Report, machine: Machine) -> list[str]:
+    gpu = report.gpu
+    assert gpu is not None
+    where = f"node {report.numa_node} (reported)" if report.numa_node is not None else "node unknown"
+    head = f"GPU {gpu.index}  {gpu.address or 'address unknown'}  {gpu.name or ''}".rstrip()
+    lines = [f"{head[: WIDTH - 24]:<{WIDTH - 24}}  {where}"]
+    for order, segment in enumerate(segments_of(report)):
+        hop = segment.hop
+        if order:
+            lines.append(f"  {hop.address:<13} {hop.kind}{_own_end(hop, report.hops[order - 1])}")
+        if segment.kind == "link":
+            lines.append(f"  | {_link(hop, segment, report)}{'   <- narrowest' if segment.narrow else ''}")
+        if segment.kind == "switch":
+            lines.append("  | inside the switch")
+        elif hop.shared_with and segment.kind == "link":
+            lines += textwrap.wrap(
+                _shared(hop, machine), WIDTH, initial_indent="  |   shared with: ", subsequent_indent="  |     "
+            )
+    if not report.path_complete:
+        lines.append("  ? the way from here to the root complex is not told")
+    lines.append(f"  | IOMMU: {_iommu(report, machine)}")
+    lines.append(_ram(report, machine))
+    return lines
+
+
+def _own_end(hop: Hop, below: Hop) -> str:
+    """What a port tells of its end of the link, where that differs from the other end."""
+    if hop.kind not in ("root port", "downstream port") or hop.cap_gt_s is None:
+        return ""
+    same = (hop.cap_gt_s, hop.cap_width) == (below.cap_gt_s, below.cap_width)
+    return "" if same else f"   (this end: {hop.cap_gt_s:g} GT/s x{hop.cap_width or '?'})"
+
+
+def _link(hop: Hop, segment: Segment, report: Report) -> str:
+    if hop.cap_gt_s is not None:
+        now = "" if hop.now_gt_s in (None, hop.cap_gt_s) else f" (now {hop.now_gt_s:g})"
+        text = f"{hop.cap_gt_s:g} GT/s{now} x{hop.width if hop.width is not None else '?'}"
+    elif hop.now_gt_s is not None:
+        text = f"{hop.now_gt_s:g} GT/s x{hop.width or '?'} as read now, capability unknown"
+    elif segment.ceiling_bytes_per_s is not None:
+        text = "speed and width unknown, bandwidth reported"
+    else:
+        text = "link unknown"
+    mps = f"MPS {hop.mps}" if hop.mps else "MPS unknown"
+    if report.coherent_link is not None:
+        return f"{text}, {mps:<12}   no ceiling claimed"
+    return f"{text}, {mps:<12}   ceiling {gigabytes(segment.ceiling_bytes_per_s)}"
+
+
+def _shared(hop: Hop, machine: Machine) -> str:
+    roles = {short_address(a): f.role.value for a, f in machine.functions.items()}
+    words = {"gpu": "GPU", "nvme": "NVMe", "nic": "NIC"}
+    named = [f"{words.get(roles.get(address, ''), '')} {address}".strip() for address in hop.shared_with]
+    alone = "" if any(name.startswith("GPU") for name in named) else " (no other GPU)"
+    return ", ".join(named) + alone
+
+
+def _iommu(report: Report, machine: Machine) -> str:
+    grouped = any(f.iommu_group is not None for f in machine.functions.values())
+    unknown = "on (groups exist)    translation or pass-through is unknown" if grouped else "unknown"
+    return {
+        "off": "off                  DMA address = physical address",
+        "passthrough": "passthrough          DMA address = physical address",
+        "translated": "translates           DMA address -> page tables -> physical address",
+    }.get(report.iommu or "", unknown)
+
+
+def _ram(report: Report, machine: Machine) -> str:
+    node = next((n for n in machine.nodes if n.index == report.numa_node), None)
+    name = f"node {report.numa_node}" if report.numa_node is not None else "node unknown"
+    asked = f"{_gb(report.state_bytes)} asked, " if report.state_bytes is not None else ""
+    return f"RAM  {name}  ({asked}{_free(node)})"
+
+
+def _free(node: NumaNode | None) -> str:
+    return f"{_gb(node.free_bytes)} free" if node and node.free_bytes is not None else "free memory unknown"
+
+
+def _gb(size_bytes: int) -> str:
+    return f"{size_bytes / 1e9:.1f} GB"
+
+
+def _row(name: str, word: str, rate: str, duration_s: float | None, why: str) -> str:
+    return f"{name:<12}{word:<9} {rate:>11}  {seconds(duration_s):>9}  {why}"
+
+
+def _figures(report: Report) -> list[str]:
+    mps = f"MPS {report.mps_bytes}" if report.mps_bytes else f"MPS {report.assumed_mps_bytes} assumed"
+    why = f"narrowest: {report.narrowest}, {mps}" if report.narrowest else "see below"
+    lines = [_row("to RAM", "ceiling", gigabytes(report.ceiling_bytes_per_s), report.seconds, why)]
+    if report.reported_bytes_per_s:
+        lines.append(_row("", "reported", gigabytes(report.reported_bytes_per_s), None, report.coherent_link or ""))
+    of = ""
+    if report.measured_bytes_per_s and report.ceiling_bytes_per_s:
+        of = f", {report.measured_bytes_per_s / report.ceiling_bytes_per_s:.1%} of the ceiling"
+    by = f"{report.measured_by}{of}" if report.measured_by else "91 to 97 % of the ceiling is usual"
+    lines.append(_row("", "measured", gigabytes(report.measured_bytes_per_s), report.measured_seconds, by))
+    if report.gpus > 1:
+        rate = gigabytes(report.all_ranks_ceiling_bytes_per_s)
+        lines.append(
+            _row(f"all {report.gpus} GPUs", "ceiling", rate, report.all_ranks_seconds, "each, when all evacuate at once")
+        )
+    return lines + _legs(report)
+
+
+def _legs(report: Report) -> list[str]:
+    lines: list[str] = []
+    seen: set[str] = set()
+    for leg in report.legs:
+        kind = leg.hops[-1].kind if leg.hops else ""
+        word = {"nvme": "to NVMe", "nic": "to NIC"}.get(kind, "") if leg.device not in seen else ""
+        seen.add(leg.device)
+        narrow = f", narrowest: {leg.narrowest}" if leg.narrowest else ""
+        lines.append(
+            _row(word, "ceiling", gigabytes(leg.ceiling_bytes_per_s), leg.seconds, f"{leg.device} {leg.name}{narrow}")
+        )
+        steps = f"; kernel distance {leg.distance}" if leg.distance is not None else ""
+        if leg.why:
+            lines += textwrap.wrap(leg.why + steps, WIDTH, initial_indent=" " * 36, subsequent_indent=" " * 36)
+    return lines
+
+
+def render_legs(report: Report) -> list[str]:
+    """Every leg hop by hop: `hinan wire --legs`."""
+    lines: list[str] = []
+    for leg in report.legs:
+        rate = gigabytes(leg.ceiling_bytes_per_s)
+        lines += [f"GPU to {leg.device}, {leg.name}: ceiling {rate} {seconds(leg.seconds)}".rstrip()]
+        lines += textwrap.wrap(leg.why, WIDTH, initial_indent="  ", subsequent_indent="  ")
+        for hop in leg.hops:
+            node = f"node {hop.node}" if hop.node is not None else "node ?"
+            speed = f"{hop.cap_gt_s:g} GT/s x{hop.cap_width or '?'}" if hop.cap_gt_s else "link unknown"
+            mps = f"MPS {hop.mps}" if hop.mps else "MPS ?"
+            mark = "   <- narrowest" if hop.address == leg.narrowest else ""
+            lines.append(f"  {hop.address:<13} {hop.kind:<16} {speed:<14} {mps:<8} {node:<8}{mark}")
+            if hop.shared_with:
+                lines += textwrap.wrap(
+                    f"shared with {', '.join(hop.shared_with)}", WIDTH, initial_indent=" " * 16, subsequent_indent=" " * 16
+                )
+        lines.append("")
+    return [clip(line.rstrip()) for line in lines] or ["no drive and no NIC is known"]
+
+
+def sentence(finding: Finding) -> str:
+    """A finding in one paragraph: where, evidence, effect, cost, fix."""
+    who = f"GPU {finding.gpu}" if finding.gpu is not None else "this machine"
+    at = f" at {finding.at}" if finding.at else ""
+    cost = f" ({finding.effect_s:+.2f} s for this state)" if finding.effect_s is not None else ""
+    return f"{finding.code} {who}{at}: {finding.evidence}; {finding.effect}{cost}. Fix: {finding.fix}."
+
+
+def render_without_gpu(report: Report, machine: Machine) -> list[str]:
+    """RAM, NVMe and NIC paths of a machine on which no GPU is known."""
+    lines = ["No GPU is known on this machine: there is nothing to evacuate. What the other legs look like:", ""]
+    for node in machine.nodes:
+        cpus = "CPUs unknown" if node.cpus is None else f"{len(node.cpus)} CPUs" if node.cpus else "no CPUs (memory only)"
+        size = _gb(node.size_bytes) if node.size_bytes is not None else "size unknown"
+        far = ", ".join(f"node {other}: {d}" for other, d in node.distances.items() if other != node.index)
+        lines.append(f"RAM  node {node.index}   {size}, {_free(node)}, {cpus}{'   distance to ' + far if far else ''}")
+    if not machine.nodes:
+        lines.append("RAM  nodes unknown")
+    for role, word in ((Role.NVME, "NVMe"), (Role.NIC, "NIC")):
+        devices = [f for a, f in sorted(machine.functions.items()) if f.role is role]
+        lines += [
+            line for device in devices[:8] for line in _plain_leg(word, from_ram(machine, device.address), device.name)
+        ]
+        if not devices:
+            lines.append(f"{word:<5}none is known")
+    lines += ["", *(line for f in report.findings for line in wrapped("!", sentence(f)))]
+    lines += [line for note in report.notes for line in wrapped("i", note)]
+    return [clip(line.rstrip()) for line in lines]
+
+
+def _plain_leg(word: str, leg: Leg, name: str | None) -> list[str]:
+    route = " > ".join(short_address(a) for a in leg.crossed)
+    head = f"{word:<5}{short_address(leg.device)}  {(name or '')[:50]}"
+    return [head, f"     RAM > root complex > {route}   ceiling {gigabytes(leg.ceiling_bytes_per_s)}"]
+
+
+def render_all(reports: Sequence[Report]) -> list[str]:
+    """One line per GPU."""
+    lines = [f"{'GPU':<4}{'address':<14}{'node':>5}  {'alone':>11}  {'all at once':>11}  {'measured':>11}  narrowest"]
+    for r in reports:
+        node = str(r.numa_node) if r.numa_node is not None else "?"
+        address = r.gpu.address if r.gpu and r.gpu.address else "unknown"
+        index = r.gpu.index if r.gpu else "?"
+        rates = (r.ceiling_bytes_per_s, r.all_ranks_ceiling_bytes_per_s, r.measured_bytes_per_s)
+        columns = "  ".join(f"{gigabytes(rate):>11}" for rate in rates)
+        lines.append(f"{index!s:<4}{address:<14}{node:>5}  {columns}  {r.narrowest or 'unknown'}")
+    shares = [r.all_ranks_ceiling_bytes_per_s for r in reports]
+    if shares and all(share is not None for share in shares):
+        lines.append(
+            f"together {gigabytes(sum(share or 0.0 for share in shares))}; the DRAM write limit is not in any file"
+        )
+    seen = dict.fromkeys(f.code + (f.at or "") for r in reports for f in r.findings)
+    for key in seen:
+        finding = next(f for r in reports for f in r.findings if f.code + (f.at or "") == key)
+        lines += wrapped("!", sentence(finding))
+    return [clip(line) for line in lines]

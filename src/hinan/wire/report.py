@@ -1,0 +1,231 @@
+"""The answer to `hinan wire`: one GPU's path, its figures and what each figure is.
+
+Owns:      the shape of `--json`. Unknown is null; `labels` says of each figure: ceiling, measured, reported or unknown.
+Promises:  `seconds` is the state at the ceiling: nobody will be faster.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from hinan.wire.address import short_address
+from hinan.wire.check import Question, check_gpu, check_machine, iommu_of
+from hinan.wire.findings import Finding
+from hinan.wire.legs import Leg, direct, nearest, via_ram
+from hinan.wire.link import ASSUMED_MPS_BYTES
+from hinan.wire.measured import best_measurement
+from hinan.wire.model import Function, Gpu, Machine, Port, Role
+from hinan.wire.notes import notes_for
+from hinan.wire.path import Path, fair_shares, hop_ceiling_bytes_per_s, mps_of, path_ceiling, path_up, sharers
+from hinan.wire.placement import node_for_gpu
+from hinan.wire.rail import nic_for_gpu
+from hinan.wire.transport import coherent_link_of
+
+
+class Hop(msgspec.Struct, frozen=True, kw_only=True):
+    """One function on the path. width: lanes in use, or possible where the use is unknown."""
+
+    address: str
+    kind: str
+    name: str | None
+    cap_gt_s: float | None
+    now_gt_s: float | None
+    width: int | None
+    cap_width: int | None
+    mps: int | None
+    node: int | None
+    shared_with: tuple[str, ...]
+    ceiling_bytes_per_s: float | None
+
+
+class Named(msgspec.Struct, frozen=True):
+    """A GPU's address (short form) and product name."""
+
+    address: str | None
+    name: str | None
+    index: int
+
+
+class LegReport(msgspec.Struct, frozen=True, kw_only=True):
+    """GPU to a drive or NIC: peer to peer or via RAM, hop by hop."""
+
+    name: str
+    device: str
+    hops: tuple[Hop, ...]
+    narrowest: str | None
+    ceiling_bytes_per_s: float | None
+    seconds: float | None
+    distance: int | None
+    why: str
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything `hinan wire --gpu N` says."""
+
+    gpu: Named | None
+    numa_node: int | None
+    hops: tuple[Hop, ...]
+    narrowest: str | None
+    ceiling_bytes_per_s: float | None
+    all_ranks_ceiling_bytes_per_s: float | None
+    measured_bytes_per_s: float | None
+    seconds: float | None
+    labels: dict[str, str]
+    findings: tuple[Finding, ...]
+    path_complete: bool
+    mps_bytes: int | None
+    assumed_mps_bytes: int | None
+    state_bytes: int | None
+    all_ranks_seconds: float | None
+    measured_seconds: float | None
+    measured_by: str | None
+    iommu: str | None
+    coherent_link: str | None
+    reported_bytes_per_s: float | None
+    nic: str | None
+    legs: tuple[LegReport, ...]
+    gpus: int
+    virtual: tuple[str, ...]
+    sources: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def report_gpu(machine: Machine, gpu: Gpu, question: Question) -> Report:
+    """The report of one GPU."""
+    path = path_up(machine, gpu.address) if gpu.address else Path((), False, "no source tells the GPU's address")
+    coherent = coherent_link_of(machine, gpu)
+    mps = mps_of(path.hops)
+    ceiling, narrow = (None, None) if coherent else path_ceiling(path)
+    share = None
+    if not coherent and gpu.address:
+        share = fair_shares(machine, [g.address for g in machine.gpus if g.address]).get(gpu.address)
+    placement = node_for_gpu(machine, gpu.index)
+    measured = best_measurement(machine, gpu, placement.node)
+    mode = iommu_of(machine, gpu)
+    known = {
+        "numa_node": "reported" if placement.node is not None else "unknown",
+        "mps": "reported" if mps else "unknown",
+        "ceiling_bytes_per_s": "ceiling" if ceiling else "unknown",
+        "all_ranks_ceiling_bytes_per_s": "ceiling" if share else "unknown",
+        "measured_bytes_per_s": "measured" if measured else "unknown",
+        "seconds": "ceiling" if ceiling and question.state_bytes is not None else "unknown",
+        "reported_bytes_per_s": "reported" if coherent and machine.coherent_bytes_per_s else "unknown",
+        "iommu": "reported" if mode else "unknown",
+    }
+    rate = measured.bytes_per_s if measured else None
+    return Report(
+        gpu=Named(short_address(gpu.address) if gpu.address else None, gpu.name, gpu.index),
+        numa_node=placement.node,
+        hops=tuple(_hop(machine, hop, path, mps or ASSUMED_MPS_BYTES) for hop in path.hops),
+        narrowest=short_address(narrow) if narrow else None,
+        ceiling_bytes_per_s=ceiling,
+        all_ranks_ceiling_bytes_per_s=share,
+        measured_bytes_per_s=rate,
+        seconds=_seconds(question, ceiling),
+        labels=known,
+        findings=check_gpu(machine, gpu, question),
+        path_complete=path.complete,
+        mps_bytes=mps,
+        assumed_mps_bytes=None if mps or not ceiling else ASSUMED_MPS_BYTES,
+        state_bytes=question.state_bytes,
+        all_ranks_seconds=_seconds(question, share),
+        measured_seconds=_seconds(question, rate),
+        measured_by=measured.source if measured else None,
+        iommu=mode.value if mode else None,
+        coherent_link=coherent,
+        reported_bytes_per_s=machine.coherent_bytes_per_s if coherent else None,
+        nic=nic_for_gpu(machine, gpu.index).nic,
+        legs=_legs(machine, gpu, question) if not coherent else (),
+        gpus=len(machine.gpus),
+        virtual=machine.virtual,
+        sources=machine.sources,
+        notes=notes_for(machine, gpu, path, placement, question),
+    )
+
+
+def report_without_gpu(machine: Machine, question: Question) -> Report:
+    """The report of a machine on which no GPU is known: everything about one is null."""
+    fields = (
+        "numa_node",
+        "mps",
+        "ceiling_bytes_per_s",
+        "all_ranks_ceiling_bytes_per_s",
+        "measured_bytes_per_s",
+        "seconds",
+    )
+    return Report(
+        gpu=None, numa_node=None, hops=(), narrowest=None, ceiling_bytes_per_s=None, all_ranks_ceiling_bytes_per_s=None,
+        measured_bytes_per_s=None, seconds=None, labels=dict.fromkeys(fields, "unknown"),
+        findings=check_machine(machine, question), path_complete=False, mps_bytes=None, assumed_mps_bytes=None,
+        state_bytes=question.state_bytes, all_ranks_seconds=None, measured_seconds=None, measured_by=None,
+        iommu=machine.iommu_mode.value if machine.iommu_mode else None, coherent_link=machine.coherent_link,
+        reported_bytes_per_s=None, nic=None, legs=(), gpus=0, virtual=machine.virtual, sources=machine.sources,
+        notes=("no GPU is known on this machine", *machine.notes),
+    )  # fmt: skip
+
+
+def to_builtins(report: Report) -> dict[str, Any]:
+    """Plain dictionaries and lists for JSON."""
+    plain: dict[str, Any] = msgspec.to_builtins(report)
+    return plain
+
+
+def kind_of(function: Function) -> str:
+    """The word for a hop: gpu, nvme, nic, root port, upstream port, downstream port, switch, bridge, endpoint."""
+    if function.role in (Role.GPU, Role.NVME, Role.NIC):
+        return function.role.value
+    if function.role is Role.BRIDGE:
+        return "bridge" if function.port in (None, Port.LEGACY) else str(function.port.value)
+    return "endpoint"
+
+
+def _hop(machine: Machine, function: Function, path: Path, mps: int) -> Hop:
+    link = function.link
+    shared = sharers(machine, function.address, path.hops[0].address)
+    return Hop(
+        address=short_address(function.address),
+        kind=kind_of(function),
+        name=function.name,
+        cap_gt_s=None if link.suspect else link.cap_gt_s,
+        now_gt_s=link.now_gt_s if link.now_gt_s is not None else link.cap_gt_s if link.suspect else None,
+        width=link.now_width or link.cap_width,
+        cap_width=link.cap_width,
+        mps=function.mps_bytes,
+        node=function.numa_node,
+        shared_with=tuple(short_address(other.address) for other in shared),
+        ceiling_bytes_per_s=hop_ceiling_bytes_per_s(function, mps),
+    )
+
+
+def _legs(machine: Machine, gpu: Gpu, question: Question) -> tuple[LegReport, ...]:
+    """To the nearest drive and the nearest NIC, both ways each."""
+    if gpu.address is None:
+        return ()
+    found = []
+    for role in (Role.NVME, Role.NIC):
+        device = nearest(machine, gpu.address, role)
+        if device is not None:
+            ways = (direct(machine, gpu.address, device.address), via_ram(machine, gpu.address, device.address))
+            found += [_leg(machine, leg, question) for leg in ways]
+    return tuple(found)
+
+
+def _leg(machine: Machine, leg: Leg, question: Question) -> LegReport:
+    hops = tuple(machine.functions[address] for address in leg.crossed)
+    mps = mps_of(hops) or ASSUMED_MPS_BYTES
+    return LegReport(
+        name=leg.name,
+        device=short_address(leg.device),
+        hops=tuple(_hop(machine, hop, Path((machine.functions[leg.device],), False), mps) for hop in hops),
+        narrowest=short_address(leg.narrowest) if leg.narrowest else None,
+        ceiling_bytes_per_s=leg.ceiling_bytes_per_s,
+        seconds=_seconds(question, leg.ceiling_bytes_per_s),
+        distance=leg.distance,
+        why=leg.why,
+    )
+
+
+def _seconds(question: Question, rate: float | None) -> float | None:
+    return question.state_bytes / rate if question.state_bytes is not None and rate else None

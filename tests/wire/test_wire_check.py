@@ -1,0 +1,135 @@
+"""Findings: each rule fires on its evidence and on nothing else."""
+
+import pytest
+import wire_dumps as dumps
+
+from hinan.wire import sources
+from hinan.wire.check import Question, check_machine
+from hinan.wire.model import Machine
+
+
+def codes(text: str, *more: str, **question: object) -> list[str]:
+    """Codes of all findings on a machine, without the shared uplink that dumps.LSPCI_VVV always has."""
+    machine = sources.read_texts([text, *more])
+    found = check_machine(machine, Question(**question))  # type: ignore[arg-type]
+    return [f.code for f in found if f.code != "shared-uplink"]
+
+
+def edited(before: str, after: str, block: str, count: int = 1) -> str:
+    """dumps.LSPCI_VVV with an edit inside the block of one function."""
+    start = dumps.LSPCI_VVV.index(f"\n{block} ") if not dumps.LSPCI_VVV.startswith(block) else 0
+    assert before in dumps.LSPCI_VVV[start:]
+    return dumps.LSPCI_VVV[:start] + dumps.LSPCI_VVV[start:].replace(before, after, count)
+
+
+def test_nothing_on_a_good_machine() -> None:
+    """An idle GPU link, a gen 3 drive in a gen 4 slot and SrcValid+ are no findings."""
+    assert codes(dumps.LSPCI_VVV, state_bytes=10**10) == []
+
+
+def test_speed_under_load() -> None:
+    """The same idle-looking link, read under load, is a fault, told once for its two ends."""
+    assert codes(dumps.LSPCI_VVV, under_load=True) == ["speed-below-capability"]
+
+
+def test_width() -> None:
+    """x8 of x16 is a fault at any time, with its cost."""
+    text = edited(
+        "LnkSta:\tSpeed 2.5GT/s (downgraded), Width x16", "LnkSta:\tSpeed 2.5GT/s (downgraded), Width x8", "43:00.0"
+    )
+    machine = sources.read_texts([text])
+    finding = next(
+        f for f in check_machine(machine, Question(state_bytes=int(28.807e9))) if f.code == "width-below-capability"
+    )
+    assert (finding.gpu, finding.at) == (0, "43:00.0")
+    assert finding.effect_s == pytest.approx(1.0, rel=1e-3)
+    assert "x8 of x16" in finding.evidence
+
+
+def test_uplink_below_both_capabilities() -> None:
+    """A switch uplink at 8 of 16 GT/s is flagged as one of two things, unless a measurement proves the path."""
+    text = edited("LnkSta:\tSpeed 16GT/s (ok)", "LnkSta:\tSpeed 8GT/s (downgraded)", "41:00.0")
+    assert codes(text) == ["link-suspect", "link-suspect"]  # both GPUs use it
+    fast = dumps.NVBANDWIDTH.replace("13.05", "26.00")
+    assert codes(text, fast) == []
+
+
+def test_measured_below_ceiling() -> None:
+    """85 % is the line."""
+    assert codes(dumps.LSPCI_VVV, dumps.NVBANDWIDTH) == ["below-ceiling"]
+    assert codes(dumps.LSPCI_VVV, dumps.NVBANDWIDTH.replace("13.05", "24.60")) == []
+    assert codes(dumps.LSPCI_VVV, dumps.NVBANDWIDTH.replace("13.05", "24.40")) == ["below-ceiling"]
+
+
+def test_buffer_on_another_node() -> None:
+    """The buffer's node is compared with the GPU's; without a buffer nothing is said."""
+    assert codes(dumps.LSPCI_VVV, buffer_node=0) == ["wrong-numa-node", "wrong-numa-node"]
+    assert codes(dumps.LSPCI_VVV, buffer_node=1) == []
+
+
+def test_acs_only_between_gpu_and_peer() -> None:
+    """ReqRedir on the drive's port is a finding of its switch's GPUs; on a management port it is none."""
+    text = edited("ReqRedir-", "ReqRedir+", "42:02.0")
+    assert codes(text) == ["acs-redirect", "acs-redirect"]
+    management = dumps.LSPCI_VVV.replace(
+        "02:00.0 VGA", "82:00.0 PCI bridge: M\n\t\tACSCtl:\tSrcValid- ReqRedir+ CmpltRedir+\n\n02:00.0 VGA"
+    )
+    assert codes(management) == []
+
+
+def test_ram_short() -> None:
+    """Node 1 has 1 GiB free."""
+    assert codes(dumps.LSPCI_VVV, dumps.NUMACTL, state_bytes=10**10) == ["ram-short"]
+    assert codes(dumps.LSPCI_VVV, dumps.NUMACTL, state_bytes=10**9) == []
+    assert codes(dumps.NUMACTL, state_bytes=10**10) == []  # no GPU: some node has room
+    assert codes(dumps.NUMACTL, state_bytes=10**12) == ["ram-short"]
+
+
+GRACE = """\
+0009:00:00.0 PCI bridge [0604]: NVIDIA Corporation Root Port [10de:22b2] (prog-if 00 [Normal decode])
+\tBus: primary=00, secondary=01, subordinate=01, sec-latency=0
+\tCapabilities: [40] Express (v2) Root Port (Slot-), MSI 00
+\t\tLnkCap:\tPort #1, Speed 32GT/s, Width x16, ASPM L1
+
+0009:01:00.0 3D controller [0302]: NVIDIA Corporation GH100 [GH200 120GB / 480GB] [10de:2342] (rev a1)
+\tCapabilities: [78] Express (v2) Endpoint, MSI 00
+\t\tLnkCap:\tPort #0, Speed 32GT/s, Width x16, ASPM L1
+\t\tLnkSta:\tSpeed 2.5GT/s (downgraded), Width x1 (downgraded)
+"""
+
+
+def grace(mode: str) -> Machine:
+    """A Grace machine whose IOMMU is in `mode`, through a capture file."""
+    import json
+
+    from hinan.wire import capture
+
+    document = json.loads(capture.write(sources.read_texts([GRACE])))
+    document["machine"]["iommu_mode"] = mode
+    return sources.read_texts([json.dumps(document)])
+
+
+def test_grace_claims_no_pcie_ceiling_and_wants_translation() -> None:
+    """On NVLink-C2C no link, width or share is judged, and pass-through is the finding, not translation."""
+    assert [f.code for f in check_machine(grace("passthrough"), Question(under_load=True))] == ["iommu-not-translating"]
+    assert check_machine(grace("translated"), Question(under_load=True)) == ()
+
+
+@pytest.mark.parametrize("name", ["NVIDIA GH200 480GB", "NVIDIA GB200", "NVIDIA GB10"])
+def test_c2c_by_name(name: str) -> None:
+    """nvbandwidth alone: 330 GB/s on Grace is no wrong measurement."""
+    text = dumps.NVBANDWIDTH.replace("NVIDIA Example", name).replace("26.10", "330.10").replace("13.05", "115.00")
+    machine = sources.read_texts([text])
+    assert check_machine(machine, Question(state_bytes=10**9)) == ()
+
+
+def test_power_nvlink_in_nccl_xml() -> None:
+    """An NVLink whose other end is a CPU (tclass 0x068001), and <c2c>, are coherent links."""
+    for tag in ('<nvlink target="0000:00:00.0" count="3" tclass="0x068001"/>', '<c2c bw="10" count="1"/>'):
+        text = dumps.NCCL.replace(
+            '<gpu dev="0" sm="90" rank="0" gdr="1"/>', f'<gpu dev="0" sm="90" rank="0" gdr="1">{tag}</gpu>'
+        )
+        machine = sources.read_texts([text])
+        from hinan.wire.report import report_gpu
+
+        assert report_gpu(machine, machine.gpus[0], Question()).ceiling_bytes_per_s is None

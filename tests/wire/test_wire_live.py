@@ -1,0 +1,221 @@
+"""The live machine: a made-up /sys and /proc, config space, pages of a file, capture files."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import wire_dumps as dumps
+
+from hinan.core.errors import ConfigError, FormatError, FormatFromFuture
+from hinan.wire import capture, pages, sample, sources
+from hinan.wire.check import Question, check_machine
+from hinan.wire.hotpath import paths_of
+from hinan.wire.model import IommuMode, Machine, Port, Role
+from hinan.wire.report import report_gpu
+
+
+def config(*, port: int, mps: int, bridge: tuple[int, int, int] | None = None, acs: int | None = None) -> bytes:
+    """Config space with an Express capability at 40h and, if asked, ACS at 100h."""
+    data = bytearray(4096)
+    data[0x34], data[0x40] = 0x40, 0x10
+    data[0x42:0x44] = (port << 4 | 2).to_bytes(2, "little")
+    data[0x44:0x46] = (2).to_bytes(2, "little")  # DevCap: 512
+    data[0x48:0x4A] = ({128: 0, 256: 1, 512: 2}[mps] << 5 | 2 << 12).to_bytes(2, "little")
+    if bridge:
+        data[0x0E] = 1
+        data[0x18:0x1B] = bytes(bridge)
+        for offset, value in ((0x20, 0x9000), (0x22, 0x90F0), (0x24, 0x0001), (0x26, 0xFFF1)):
+            data[offset : offset + 2] = value.to_bytes(2, "little")
+        data[0x28:0x2C], data[0x2C:0x30] = (0x3000).to_bytes(4, "little"), (0x30FF).to_bytes(4, "little")
+    if acs is not None:
+        data[0x100:0x104] = (0x0001_000D).to_bytes(4, "little")
+        data[0x106:0x108] = acs.to_bytes(2, "little")
+    return bytes(data)
+
+
+def device(root: Path, path: str, config_bytes: bytes, **files: str) -> Path:
+    """One PCI device folder with its link in /sys/bus/pci/devices."""
+    folder = root / "sys/devices/pci0000:40" / path
+    folder.mkdir(parents=True)
+    (folder / "config").write_bytes(config_bytes)
+    for name, value in files.items():
+        (folder / name).write_text(value + "\n")
+    link = root / "sys/bus/pci/devices" / folder.name
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(os.path.relpath(folder, link.parent))
+    return folder
+
+
+LINK16 = {
+    "max_link_speed": "32.0 GT/s PCIe",
+    "current_link_speed": "2.5 GT/s PCIe",
+    "max_link_width": "16",
+    "current_link_width": "16",
+}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Root port 40:01.0 with ACS, GPU 41:00.0 with a virtual function 41:00.4, two nodes."""
+    device(tmp_path, "0000:40:01.0", config(port=4, mps=256, bridge=(0x40, 0x41, 0x41), acs=0x1D), vendor="0x8086",
+           device="0x352a", numa_node="1", **{"class": "0x060400"}, **LINK16)  # fmt: skip
+    resource = "0x0000300000000000 0x0000301fffffffff 0x000000000014220c\n" + "0x0 0x0 0x0\n" * 5
+    gpu = device(tmp_path, "0000:40:01.0/0000:41:00.0", config(port=0, mps=256), vendor="0x10de", device="0x2330",
+                 numa_node="1", resource=resource, sriov_numvfs="1", **{"class": "0x030200"}, **LINK16)  # fmt: skip
+    vf = device(tmp_path, "0000:40:01.0/0000:41:00.4", config(port=0, mps=256)[:64], vendor="0x10de", device="0x2330",
+                numa_node="-1", max_link_width="0", max_link_speed="Unknown", **{"class": "0x088000"})  # fmt: skip
+    (vf / "physfn").symlink_to("../0000:41:00.0")
+    for number, functions, mode in (("5", (gpu,), "DMA-FQ"), ("6", (vf,), "DMA")):
+        group = tmp_path / "sys/kernel/iommu_groups" / number
+        group.mkdir(parents=True)
+        (group / "type").write_text(mode + "\n")
+        for function in functions:
+            (function / "iommu_group").symlink_to(group)
+    for node, cpus in ((0, "0-3"), (1, "4-7")):
+        folder = tmp_path / f"sys/devices/system/node/node{node}"
+        folder.mkdir(parents=True)
+        (folder / "cpulist").write_text(cpus + "\n")
+        (folder / "distance").write_text("10 21\n" if node == 0 else "21 10\n")
+        (folder / "meminfo").write_text(f"Node {node} MemTotal:  2048 kB\nNode {node} MemFree:   1024 kB\n")
+        (folder / f"memory{node}").mkdir()
+        (folder / f"memory{node + 2}").mkdir()
+    (tmp_path / "sys/devices/system/memory").mkdir()
+    (tmp_path / "sys/devices/system/memory/block_size_bytes").write_text("8000000\n")
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/iomem").write_text(dumps.IOMEM)
+    (tmp_path / "proc/cpuinfo").write_text("model name\t: Example CPU\nflags\t: fpu hypervisor\n")
+    return tmp_path
+
+
+def test_sysfs(root: Path) -> None:
+    """Hops, capability and state, MPS and ACS from config space, windows, BARs, groups, nodes, ranges."""
+    machine = sources.read_live(root)
+    gpu, port = machine.functions["0000:41:00.0"], machine.functions["0000:40:01.0"]
+    assert (gpu.parent, port.port, port.at_root) == ("0000:40:01.0", Port.ROOT, True)
+    assert (gpu.mps_bytes, gpu.mps_cap_bytes, gpu.mrrs_bytes) == (256, 512, 512)
+    assert (gpu.iommu_group, gpu.iommu_mode) == (5, IommuMode.TRANSLATED)
+    assert port.acs is not None
+    assert port.acs.redirects
+    assert [(w.first, w.last) for w in port.windows] == [(0x90000000, 0x90FFFFFF), (0x300000000000, 0x30FFFFFFFFFF)]
+    assert [(w.bar, w.size_bytes) for w in gpu.bars] == [(0, 128 << 30)]
+    answer = report_gpu(machine, machine.gpus[0], Question())
+    assert answer.ceiling_bytes_per_s == pytest.approx(57.614e9, rel=1e-4)
+    assert (answer.numa_node, answer.iommu) == (1, "translated")
+    assert [f.code for f in answer.findings] == ["iommu-translating"]
+    assert machine.nodes[1].ranges[0].first == 0x8000000
+    assert machine.nodes[1].free_bytes == 1 << 20
+    assert machine.virtual
+
+
+def test_sysfs_virtual_function_is_told(root: Path) -> None:
+    """VF -> PF -> IOMMU group, and what the group isolates; numa_node -1 and width 0 are unknown."""
+    machine = sources.read_live(root)
+    vf = machine.functions["0000:41:00.4"]
+    assert (vf.physical_function, vf.numa_node, vf.link.cap_width) == ("0000:41:00.0", None, None)
+    assert paths_of(machine, machine.gpus[0]).virtual_functions == (
+        "VF 41:00.4 -> PF 41:00.0 -> IOMMU group 6: isolates this VF alone",
+    )
+
+
+def test_without_root_mps_is_unknown(root: Path) -> None:
+    """64 bytes of config space: windows yes, MPS and ACS no, and a note says why."""
+    for entry in (root / "sys/bus/pci/devices").iterdir():
+        path = entry / "config"
+        path.write_bytes(path.read_bytes()[:64])
+    machine = sources.read_live(root)
+    answer = report_gpu(machine, machine.gpus[0], Question())
+    assert answer.mps_bytes is None
+    assert answer.assumed_mps_bytes == 256
+    assert any("needs root" in note for note in answer.notes)
+    assert len(machine.functions["0000:40:01.0"].windows) == 2
+
+
+def test_a_copied_sys_folder_is_a_source(root: Path) -> None:
+    """`--from FOLDER` reads a tree that was copied from elsewhere."""
+    assert len(sources.read_paths([root]).gpus) == 1
+    with pytest.raises(ConfigError, match="sys/"):
+        sources.read_path(root / "proc")
+
+
+def test_this_machine_is_readable() -> None:
+    """Whatever runs the tests can be read; nothing is written, nothing raised."""
+    machine = sources.read_live()
+    assert machine.sources == ("sysfs",)
+    check_machine(machine, Question())
+
+
+def test_pages_of_a_file_in_tmpfs(tmp_path: Path) -> None:
+    """Each page is read with its frame and node (root), or says unknown; never zero."""
+    folder = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else tmp_path
+    path = folder / f"hinan-wire-test-{os.getpid()}"
+    path.write_bytes(b"x" * 10_000)
+    try:
+        found = pages.pages_of(path)
+    finally:
+        path.unlink()
+    assert [p.offset_bytes for p in found] == [0, 4096, 8192]
+    assert all(p.virtual % 4096 == 0 for p in found)
+    for page in found:
+        assert (page.physical is None) == (page.label != "read")
+        assert page.physical != 0
+
+
+def test_pagemap_entries() -> None:
+    """Bit 63 is "present"; a frame of zero is a refusal, not an address."""
+    assert pages.frame_of(1 << 63 | 0x1234) == 0x1234
+    assert pages.frame_of(0x1234) is pages.frame_of(1 << 63) is pages.frame_of(None) is None
+
+
+def test_pages_of_nothing(tmp_path: Path) -> None:
+    """A missing or empty file is refused by name."""
+    (tmp_path / "empty").touch()
+    for name in ("empty", "missing"):
+        with pytest.raises(ConfigError, match=name):
+            pages.pages_of(tmp_path / name)
+
+
+@pytest.mark.parametrize("raw", dumps.ALL_TEXTS)
+def test_capture_keeps_everything(raw: str) -> None:
+    """A captured machine read back is the machine, for every source."""
+    machine = sources.read_texts([raw])
+    again = sources.read_texts([capture.write(machine)])
+    assert again == machine
+
+
+def test_capture_of_the_sample() -> None:
+    """So do windows, ranges and links of the sample."""
+    assert capture.read(capture.write(sample.machine())) == sample.machine()
+
+
+def test_capture_replaces_identities() -> None:
+    """UUIDs, serials, MACs, IPs and the host's name do not leave the node; PCI addresses do."""
+    secret = (
+        "node7.example.org serial SN0012345 GPU-01234567-89ab-cdef-0123-456789abcdef 00:11:22:33:44:55 10.1.2.3 "
+        "0x0123456789abcdef at 0000:41:00.0"
+    )
+    text = capture.write(Machine(notes=(secret,), nic_names={"node7-nic": "0000:41:00.0"}), host="node7.example.org")
+    for word in ("node7", "SN0012345", "89ab", "00:11:22", "10.1.2.3", "0x0123"):
+        assert word not in text
+    assert "0000:41:00.0" in text
+
+
+def test_capture_damage() -> None:
+    """Cut, wrong types and newer versions are told apart; another JSON is not ours."""
+    text = capture.write(sample.machine())
+    with pytest.raises(FormatError, match="cut"):
+        capture.read(text[:-100])
+    with pytest.raises(FormatError, match="damaged"):
+        capture.read(json.dumps({"hinan_wire": 1, "machine": {"functions": 3}}))
+    with pytest.raises(FormatFromFuture):
+        capture.read(json.dumps({"hinan_wire": 2, "machine": {}}))
+    assert capture.read("{}") is None
+
+
+def test_sample_is_a_whole_server() -> None:
+    """Eight GPUs with paths to the root, an NVMe drive and a NIC behind each uplink, no findings."""
+    machine = sample.machine()
+    assert len(machine.gpus) == 8
+    assert check_machine(machine, Question(state_bytes=10**11)) == ()
+    for role in (Role.NVME, Role.NIC):
+        assert sum(f.role is role for f in machine.functions.values()) == 8
