@@ -149,9 +149,7 @@ def test_collectives() -> None:
     """Trees win on latency, hierarchies on bandwidth; one slow rank or link slows all."""
     ring = ring_with_slow_link_s(ranks=8, size_bytes=1e9, bytes_per_s=100e9, slow_bytes_per_s=10e9)
     assert ring == pytest.approx(0.175)
-    assert tree_allreduce_s(ranks=1024, size_bytes=1e3, bytes_per_s=1e11, latency_s=1e-5) == pytest.approx(
-        2e-4, rel=0.01
-    )
+    assert tree_allreduce_s(ranks=1024, size_bytes=1e3, bytes_per_s=1e11, latency_s=1e-5) == pytest.approx(2e-4, rel=0.01)
     two = hierarchical_allreduce_s(
         nodes=2, ranks_per_node=4, size_bytes=4e9, inside_bytes_per_s=100e9, outside_bytes_per_s=10e9
     )

@@ -74,9 +74,7 @@ def test_more_bandwidth_never_lowers_ettr(link: str, factor: float) -> None:
     st.floats(0.5, 20),
     st.sampled_from([None, 0.001, 0.01, 0.1]),
 )
-def test_patterns_keep_their_bounds(
-    rows: list[tuple[float, float, float]], step_s: float, budget: float | None
-) -> None:
+def test_patterns_keep_their_bounds(rows: list[tuple[float, float, float]], step_s: float, budget: float | None) -> None:
     """Whole steps, whole multiples, no save faster than its drain, stall inside the budget; else Infeasible."""
     levels = [Level(f"l{i}", c, (Cause("x", p, 60, d),), least_interval_s=d) for i, (c, p, d) in enumerate(rows)]
     bounds = Bounds(quantum_s=step_s, max_stall_ratio=budget)

@@ -86,9 +86,7 @@ def test_nothing_is_loaded_and_nothing_fails(browser, page: Path) -> None:  # ty
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_wide_and_phone_light_and_dark(browser, page: Path, width: int, scheme: str) -> None:  # type: ignore[no-untyped-def]
     """All curves are drawn and nothing sticks out sideways; a picture is kept where HINAN_SHOTS says."""
-    browser.execute_cdp_cmd(
-        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-    )
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
     size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     browser.get(page.as_uri())

@@ -136,9 +136,7 @@ def test_other_arrivals_keep_the_mean_rate(arrivals: str) -> None:
         "lemons": lambda: Lemons(rates, nodes=128, shape=0.6, lives=lives, seed=1),
         "racks": lambda: Racks(rates, rack=1, node=0, size=4, spread_s=60),
     }[arrivals]()
-    found = simulate(
-        Track(500.0, (), (5.0,), (0, 0), (60.0, 60.0), (0.0, 0.0)), made, lives=lives, wall_s=end_s, seed=2
-    )
+    found = simulate(Track(500.0, (), (5.0,), (0, 0), (60.0, 60.0), (0.0, 0.0)), made, lives=lives, wall_s=end_s, seed=2)
     expected = sum(rates) + (3 * rates[1] if arrivals == "racks" else 0.0)
     assert found.failures / lives / end_s == pytest.approx(expected, rel=0.05)
 

@@ -10,9 +10,7 @@ import sys
 
 import typer
 
-from hinan.cli import agent, decide, demo, ls, rm, run, show, verify
-from hinan.cli import plan, simulate
-from hinan.cli.wire import app as wire_app
+from hinan.cli import agent, decide, demo, ls, plan, rm, run, show, simulate, verify, wire
 from hinan.core.errors import ConfigError, Fenced, HinanError
 
 EXIT_FAILED, EXIT_USAGE, EXIT_FENCED = 1, 2, 93
@@ -45,7 +43,7 @@ app.command("decide", epilog=decide.EPILOG)(decide.decide_verb)
 app.command("rm", epilog=rm.EPILOG)(rm.rm_verb)
 plan.register(app)
 simulate.register(app)
-app.add_typer(wire_app)
+app.add_typer(wire.app)
 
 
 def main() -> None:

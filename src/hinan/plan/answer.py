@@ -105,8 +105,7 @@ def _tier(scenario: Scenario, design: Design, tier: Tier) -> TierAnswer:
 def _unused(scenario: Scenario, design: Design) -> dict[str, str]:
     reasons = costs.available_tiers(scenario, design.variant.mode)
     return {
-        str(tier): reasons[tier]
-        or ("not asked for" if scenario.demands.tiers else "costs more than it saves, or no room")
+        str(tier): reasons[tier] or ("not asked for" if scenario.demands.tiers else "costs more than it saves, or no room")
         for tier in Tier
         if tier not in design.variant.tiers
     }

@@ -202,9 +202,7 @@ def check_price(scenario: Scenario, design: Design) -> None:
     limit, usd = scenario.demands.max_loss_ratio, scenario.demands.max_usd_per_day
     price = loss * scenario.job.gpus * 24 * scenario.machine.usd_per_gpu_hour
     if limit is not None and loss > limit:
-        raise Infeasible(
-            [f"the best design loses {loss:.3%}, more than {limit:.3%}"], {"budget": f"{loss * 100.1:.5g}%"}
-        )
+        raise Infeasible([f"the best design loses {loss:.3%}, more than {limit:.3%}"], {"budget": f"{loss * 100.1:.5g}%"})
     if usd is not None and price > usd:
         raise Infeasible(
             [f"the best design loses {price:.0f} USD a day, more than {usd:.0f}"], {"budget": f"{price * 1.001:.0f}USD"}

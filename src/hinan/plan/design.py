@@ -191,9 +191,7 @@ def _tier_sets(usable: Sequence[Tier]) -> list[tuple[Tier, ...]]:
     """The landing tier and the store always; what lies between if it pays."""
     landing = Tier.RAM if Tier.RAM in usable else Tier.NVME
     between = [tier for tier in usable if tier not in (landing, Tier.SHARED)]
-    picks = itertools.chain.from_iterable(
-        itertools.combinations(between, count) for count in range(len(between), -1, -1)
-    )
+    picks = itertools.chain.from_iterable(itertools.combinations(between, count) for count in range(len(between), -1, -1))
     return [(landing, *pick, Tier.SHARED) for pick in picks]
 
 

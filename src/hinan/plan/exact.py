@@ -154,9 +154,7 @@ def _closed(attempt: _Passage, below: Sequence[_Below], level: int, rates: _Rate
     return _Passage(time_s / left, attempt.done / left, tuple(end / left for end in ends))
 
 
-def _recoveries(
-    own: Sequence[int], below: Sequence[_Below], level: int, rates: _Rates, *, lags: bool
-) -> list[_Passage]:
+def _recoveries(own: Sequence[int], below: Sequence[_Below], level: int, rates: _Rates, *, lags: bool) -> list[_Passage]:
     """For each own cause: restart, redo of the lag, back at the start. They may follow each other: a linear system
     with one unknown passage per cause, solved by elimination."""
     first = []

@@ -217,8 +217,6 @@ def table_from_json(value: object) -> FailureTable:
     rates: dict[FailureClass, float] = {}
     for name, rate in value["per_node_day"].items():
         if name not in list(FailureClass) or isinstance(rate, bool) or not isinstance(rate, int | float):
-            raise ConfigError(
-                f"{name!r}: {rate!r} is not a failure class with a rate; classes: {', '.join(FailureClass)}"
-            )
+            raise ConfigError(f"{name!r}: {rate!r} is not a failure class with a rate; classes: {', '.join(FailureClass)}")
         rates[FailureClass(name)] = float(rate)
     return FailureTable(str(value.get("name", "own")), rates, str(value.get("source", "given by the designer")))

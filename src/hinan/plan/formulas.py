@@ -135,9 +135,7 @@ def meta_ettr(*, failures_per_s: float, restart_s: float, save_s: float, interva
         ConfigError: if the loss passes 0.2, where the bound is no longer close; `evidence["value"]` holds it.
     Source: Meta, arXiv 2410.21680.
     """
-    value = meta_ettr_unchecked(
-        failures_per_s=failures_per_s, restart_s=restart_s, save_s=save_s, interval_s=interval_s
-    )
+    value = meta_ettr_unchecked(failures_per_s=failures_per_s, restart_s=restart_s, save_s=save_s, interval_s=interval_s)
     if 1 - value > ADDITIVE_LOSS_LIMIT:
         raise ConfigError(
             f"the additive ETTR says {value:.3f}: a loss above {ADDITIVE_LOSS_LIMIT} is outside its range; "

@@ -35,9 +35,7 @@ def _single(mtti_s: float, stall_s: float, restart_s: float, interval_s: float =
     if stall_s > 0:
         values["young_interval_s"] = formulas.young_interval_s(stall_s=stall_s, mtti_s=mtti_s)
         values["daly_interval_s"] = formulas.daly_interval_s(stall_s=stall_s, mtti_s=mtti_s)
-    additive = formulas.meta_ettr_unchecked(
-        failures_per_s=1 / mtti_s, restart_s=restart_s, save_s=stall_s, interval_s=at_s
-    )
+    additive = formulas.meta_ettr_unchecked(failures_per_s=1 / mtti_s, restart_s=restart_s, save_s=stall_s, interval_s=at_s)
     track = Track(at_s, (), (stall_s,), (0,), (restart_s,), (0.0,))
     estimate = simulate(track, Exponential((1 / mtti_s,)), lives=100, wall_s=2000 * mtti_s, seed=1)
     return {
@@ -242,9 +240,7 @@ def _drain_binds(
 
 def _retention(detection_latency_s: float, interval_s: float) -> Values:
     return {
-        "generations": float(
-            formulas.retention_generations(detection_latency_s=detection_latency_s, interval_s=interval_s)
-        )
+        "generations": float(formulas.retention_generations(detection_latency_s=detection_latency_s, interval_s=interval_s))
     }
 
 

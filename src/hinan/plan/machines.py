@@ -129,9 +129,7 @@ MACHINES: Mapping[str, Machine] = {
             0.0,
             8.0,
             _origins(
-                measured(
-                    "pytorch/torchtitan PR 3519: about 330 GB/s over NVLink-C2C, local NUMA node (author's figure)"
-                ),
+                measured("pytorch/torchtitan PR 3519: about 330 GB/s over NVLink-C2C, local NUMA node (author's figure)"),
                 guessed("a compute tray with 2-4 gen5 drives"),
                 default("2 Grace x 512 GB/s LPDDR5X peak, 80 % reachable assumed"),
                 default("GB200 NVL72 compute tray: 4 x 400 Gb/s"),
@@ -171,9 +169,7 @@ MACHINES: Mapping[str, Machine] = {
             0.0,
             2.0,
             _origins(
-                measured(
-                    "deepspeedai/DeepSpeed issue 1576: 24 GB/s with NUMA affinity on an A100 cloud node (PCIe gen4)"
-                ),
+                measured("deepspeedai/DeepSpeed issue 1576: 24 GB/s with NUMA affinity on an A100 cloud node (PCIe gen4)"),
                 guessed("cloud nodes ship a few local SSDs"),
                 default("2 sockets x 8 channels DDR4-3200 = 410 GB/s peak, 73 % reachable assumed"),
                 default("4 x 100 Gb/s"),

@@ -124,12 +124,8 @@ def decide(
         return Decision(best, True, f"{current_steps} -> {best} steps: {why}", rate, best)
     extra = _loss(current_steps, measured, rate) / _loss(best, measured, rate) - 1
     if best == current_steps or extra <= worth_ratio:
-        return Decision(
-            current_steps, False, f"stays at {current_steps} steps: {best} would win {extra:.1%}", rate, best
-        )
-    return Decision(
-        best, True, f"{current_steps} -> {best} steps, staying loses {extra:.1%} more: {because}", rate, best
-    )
+        return Decision(current_steps, False, f"stays at {current_steps} steps: {best} would win {extra:.1%}", rate, best)
+    return Decision(best, True, f"{current_steps} -> {best} steps, staying loses {extra:.1%} more: {because}", rate, best)
 
 
 def _least_steps(measured: Measured, max_overhead_ratio: float) -> tuple[int, str]:

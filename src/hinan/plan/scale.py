@@ -51,9 +51,7 @@ class Point:
     impossible: str | None
 
 
-def scale(
-    settings: Mapping[str, str], sizes: Sequence[int] = SIZES, *, fitted: FailureTable | None = None
-) -> list[Point]:
+def scale(settings: Mapping[str, str], sizes: Sequence[int] = SIZES, *, fitted: FailureTable | None = None) -> list[Point]:
     """The planner's answer at each size, with the regime between neighbours named.
 
     An MTTI given is that of --gpus (1,024 without): it is turned into a rate per node and scales with the job.

@@ -239,9 +239,7 @@ class Scenario:
 
 _JOB = {
     "step_s": guessed("a common length; give --step and intervals come in whole steps"),
-    "hideable_ratio": guessed(
-        "forward and backward are most of a step; the optimizer may not start before the copy ends"
-    ),
+    "hideable_ratio": guessed("forward and backward are most of a step; the optimizer may not start before the copy ends"),
     "floor_s": guessed("launch of the copies and the gate; `hinan preflight` can measure it"),
 }
 _STORE = {

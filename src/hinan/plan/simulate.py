@@ -42,9 +42,7 @@ def allreduce_s(scenario: Scenario, *, reduce_bytes: float = REDUCE_BYTES) -> fl
     """All-reduce of a step on this cluster: scattered inside nodes, ring or tree between them [s]."""
     gpus, nodes = scenario.gpus_on_node, scenario.nodes
     share = scenario.machine.nic_bytes_per_s / gpus
-    inside_s = ring_allreduce_s(
-        ranks=gpus, size_bytes=reduce_bytes, bytes_per_s=LINK_BYTES_PER_S, latency_s=ALPHA_INSIDE_S
-    )
+    inside_s = ring_allreduce_s(ranks=gpus, size_bytes=reduce_bytes, bytes_per_s=LINK_BYTES_PER_S, latency_s=ALPHA_INSIDE_S)
     ring_s = hierarchical_allreduce_s(
         nodes=nodes,
         ranks_per_node=gpus,

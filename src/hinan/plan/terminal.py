@@ -71,17 +71,14 @@ def _class_lines(found: Answer) -> list[str]:
 def _tail(found: Answer) -> list[str]:
     lines = []
     if found.binding is not None:
-        lines.append(
-            f"binding: {found.binding.name}; {found.binding.what} buys {found.binding.gain_ratio:.4%} of all time"
-        )
+        lines.append(f"binding: {found.binding.name}; {found.binding.what} buys {found.binding.gain_ratio:.4%} of all time")
     if found.design.verify_every_s is not None:
         lines.append(f"verify replicas every {format_seconds(found.design.verify_every_s)}")
     lines.append(f"spare nodes for 99 %: {found.spares}")
     if found.judged is not None:
         j = found.judged
         lines.append(
-            f"given interval: keeps {j.ettr:.4f}; the best, {format_seconds(j.best_interval_s)}, "
-            f"keeps {j.best_ettr:.4f}"
+            f"given interval: keeps {j.ettr:.4f}; the best, {format_seconds(j.best_interval_s)}, keeps {j.best_ettr:.4f}"
         )
         lines.append(j.right_where)
     return lines + [f"! {warning}" for warning in found.warnings]

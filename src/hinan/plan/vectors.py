@@ -73,9 +73,7 @@ def _one_level() -> Iterator[Vector]:
     yield _v("V2b", "exact", {**five, "mtti_s": "6h"}, "interval_min", "56.714", daly_exact)
     yield _v("V3", "daly", {**five, "mtti_s": "15min"}, "interval_min", "9.14", f"{daly}, fig. 5")
     yield _v("V3b", "exact", {**five, "mtti_s": "15min"}, "interval_min", "9.167", daly_exact)
-    yield _v(
-        "V4", "daly", {"stall_s": "40", "mtti_s": "15"}, "interval_s", "15", f"{daly}: from d = 2M on, tau = M", 1e-9
-    )
+    yield _v("V4", "daly", {"stall_s": "40", "mtti_s": "15"}, "interval_s", "15", f"{daly}: from d = 2M on, tau = M", 1e-9)
     for suffix, mtti, expected in (("a", "24h", "120"), ("b", "6h", "60"), ("c", "15min", "12.25")):
         yield _v(f"V5{suffix}", "young", {**five, "mtti_s": mtti}, "interval_min", expected, "Young 1974")
 
@@ -85,9 +83,7 @@ def _meta() -> Iterator[Vector]:
     rsc = {"gpus_per_node": "8", "per_node_day": "6.50e-3"}
     yield _v("V6a", "mttf", {**rsc, "gpus": "16384"}, "mttf_h", "1.803", meta)
     yield _v("V6b", "mttf", {**rsc, "gpus": "131072"}, "mttf_h", "0.2254", meta)
-    yield _v(
-        "V7", "mttf", {**rsc, "gpus": "1024"}, "mttf_h", "28.85", f"{meta}; measured were 7.9 h: small jobs differ"
-    )
+    yield _v("V7", "mttf", {**rsc, "gpus": "1024"}, "mttf_h", "28.85", f"{meta}; measured were 7.9 h: small jobs differ")
     yield _v("V7b", "mttf", {**rsc, "gpus": "1024"}, "warned", "1", "the planner warns about small jobs", 1e-9)
     hour = {"mttf_nodes": "2000", "per_node_day": "6.5e-3", "restart_s": "5min", "stall_s": "0", "interval_s": "60min"}
     five_minutes = {**hour, "interval_s": "5min"}

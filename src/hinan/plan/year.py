@@ -117,9 +117,7 @@ class Year:
         self.tiers = [tier.tier for tier in policy.tiers]
         self.books = Books(least_spares=policy.spares)
         self.now_s = self.place_s = 0.0
-        self.usable_s = [0.0] * len(
-            self.tiers
-        )  # newest usable copy per tier, as a place; all start with the first state
+        self.usable_s = [0.0] * len(self.tiers)  # newest usable copy per tier, as a place; all start with the first state
         self.pending: list[tuple[float, float] | None] = [None] * len(self.tiers)  # (place, done at) of an open drain
         self.spares = policy.spares
         self.repairs: list[float] = []  # times at which nodes come back
@@ -286,9 +284,7 @@ class Year:
         self._down("load", load_s)
         self._down("init", parts.init_s + self.job.init_extra_s)
 
-    def _slow_node(
-        self, at_s: float, order: int, happening: Happening, agenda: list[tuple[float, int, Happening]]
-    ) -> None:
+    def _slow_node(self, at_s: float, order: int, happening: Happening, agenda: list[tuple[float, int, Happening]]) -> None:
         self._train_until(at_s)
         until_s = at_s + happening.lasts_s
         self.slow[happening.node] = (happening.factor, until_s)
