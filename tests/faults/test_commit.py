@@ -235,15 +235,16 @@ def test_a_commit_6_an_exit_without_close_loses_nothing(ending: str, make_job: M
 
 
 def test_a_commit_6_an_exit_that_cannot_be_saved_says_so(make_job: MakeJob, tmp_path: Path) -> None:
-    """A-COMMIT-6: where the newest step cannot be committed at exit, the process says so and where the copy is, in bounded
-    time; the copy stays in RAM and the next attempt has it."""
+    """A-COMMIT-6: where the newest step cannot be committed at exit, the process says so and ends with a status that is
+    not 0, in bounded time; the copy stays in RAM and the next attempt has it."""
     always = tmp_path / "always"
     always.write_text("1")
     job = make_job(steps=9, commit_every=1000, close=False)
     job.start_agent(first_wait_s=0.001, fail={"do": "WRITE_ASIDE", "errno": errno.EIO, "file": str(always), "always": True})
     (child,) = job.start()
-    child.wait(20)
+    assert child.wait(20) != 0
     assert "ended without close()" in child.output and "Input/output error" in child.output
+    always.unlink()
     job.run(steps=12)
     assert last_resume(job) == (9, "ram")
 

@@ -79,7 +79,6 @@ def waits(target: str, out: str, rank: int, world_size: int, init_file: str, ste
     for _ in range(6):
         state["x"] += 1
         evac.step()
-    assert early.failed("committed") is None
     evac.close()
     Path(out, f"done-{rank}").touch()
 

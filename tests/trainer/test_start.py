@@ -11,6 +11,7 @@ from hinan.core.errors import TargetError
 from hinan.formats.records import ClaimRecord
 from hinan.host.node import node_name
 from hinan.host.process import process
+from hinan.tiers.arena import Arena
 from hinan.tiers.target import Target
 from hinan.trainer import start
 
@@ -30,5 +31,5 @@ def test_the_loser_of_a_claim_looks_who_won(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(Target, "publish_attempt", beaten)
     monkeypatch.setattr(start, "DYING_S", 0.05)
     with pytest.raises(TargetError, match=f"attempt 1 .* still running .pid {winner.pid}"):
-        start._claim(target, run_id, 1, take_over=False)
+        start._claim(target, run_id, 1, Arena(tmp_path / "no-arena"), take_over=False)
     assert target.history().claims == {1}

@@ -29,6 +29,7 @@ from hinan.core.retention import Keep
 from hinan.core.rounds import Wish
 from hinan.core.slot import Slot
 from hinan.host.limits import room
+from hinan.host.mounts import visibility_s
 from hinan.tiers.arena import Arena, SlotFiles
 from hinan.tiers.target import Target, file_system
 
@@ -37,6 +38,8 @@ log = logging.getLogger("hinan.agent")
 HEARTBEAT_S = 2.0
 UNREACHABLE_AFTER_S = 15.0
 NEWS = 100
+VISIBILITY_S = 60.0
+"""On a shared store a name may stay unseen for this long; until then an incomplete step may be a whole one (rule F1)."""
 
 GRACE_S = 25.0
 """An agent that is asked to end (SIGTERM among others) gives a running drain this long to finish."""
@@ -69,6 +72,7 @@ class Node:
         self.told = 0
         """Failures told so far; `news` holds the last of them."""
         self._said_lost = False
+        self._sees_all_from = time.monotonic() + visibility_s(target.root, VISIBILITY_S)
         self.stop_reason: str | None = None
         self.grace_s = GRACE_S
         self.on_change: list[Callable[[], None]] = []
@@ -109,6 +113,7 @@ class Node:
             keep=self.keep,
             settled=self.snapshot.settled,
             reachable=self.snapshot.reachable and not self.target_lost,
+            absence_is_final=time.monotonic() >= self._sees_all_from,
         )
 
     @property

@@ -40,8 +40,7 @@ def next_round(
     """
     newest_committed = max((s for s in committed if s in line), default=StepId(0, 0))
     eligible = sorted((s for s in held if s in line and s not in committed and s not in failed), reverse=True)
-    for step_id in eligible:
-        due = held[step_id] > newest_committed.step or wish.newest_at_any_rate
-        if step_id in wish.wanted or (due and step_id > newest_committed):
-            return step_id
-    return None
+    # A step that somebody waits for comes first: newer ones fall due all the time, and it would never have its turn.
+    wanted = [s for s in eligible if s in wish.wanted]
+    due = [s for s in eligible if s > newest_committed and (held[s] > newest_committed.step or wish.newest_at_any_rate)]
+    return next(iter([*wanted, *due]), None)

@@ -11,6 +11,7 @@ from hinan.core.cadence import Asked, parse_every
 from hinan.core.errors import ConfigError
 from hinan.core.retention import Keep
 from hinan.core.units import parse_bytes
+from hinan.host.mounts import IN_RAM, file_system_type
 
 DEFAULT_TMPFS = Path("/dev/shm")  # noqa: S108 - the arena below it is for this user alone (0700)
 
@@ -67,5 +68,8 @@ def _parse_ram(ram: object) -> tuple[int | None, Path]:
     if os.sep in text:
         if not Path(text).is_dir():
             raise ConfigError(f"ram={text!r} is not a directory; mount a tmpfs there, or name one that exists")
+        kind = file_system_type(Path(text))
+        if kind not in IN_RAM:
+            raise ConfigError(f'ram={text!r} lies on {kind}, not in RAM; mount a tmpfs there, or use ram="auto"')
         return None, Path(text).absolute()
     return parse_bytes(text), DEFAULT_TMPFS

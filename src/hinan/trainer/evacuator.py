@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import sys
 import time
 from collections.abc import Callable, MutableMapping
 from contextlib import suppress
@@ -84,9 +85,10 @@ class Evacuator:
         warn_of_shared_store()
         self._ranks = Ranks()
         self._target, run_id = agree_on_run(Path(target).absolute(), self._ranks)
-        attempt = mint_attempt(self._target, run_id, self._ranks, take_over=take_over)
         node = node_name()
-        self._place = Place(self._target.root, arena_path(asked.tmpfs, run_id, node), node, attempt)
+        self._arena = Arena(arena_path(asked.tmpfs, run_id, node))
+        attempt = mint_attempt(self._target, run_id, self._ranks, self._arena, take_over=take_over)
+        self._place = Place(self._target.root, self._arena.root, node, attempt)
         self._identity = Identity(
             run_id=run_id,
             attempt=attempt,
@@ -97,7 +99,6 @@ class Evacuator:
             keep=asked.keep,
             ram_bytes=asked.ram_bytes,
         )
-        self._arena = Arena(self._place.arena)
         self._arena.create()
         self._maps = SlotMaps(self._arena)
         self._liaison = Liaison(self._place, self._identity.hello, self._maps.prepare, asked.timeout_s)
@@ -286,6 +287,14 @@ class Evacuator:
             return  # nothing to wait for, or a forked child, whose parent goes on
         try:
             self._last.wait("committed", self._timeout_s)
+        except SavingError as error:
+            # A run must not end "green" while its last step cannot be committed, and a status can only be set so.
+            sys.stderr.write(
+                f"hinan: ended without close(), and {error}. It stays in RAM, and the next attempt finds it.\n"
+            )
+            logging.shutdown()
+            sys.stdout.flush()
+            os._exit(1)
         except HinanError as error:
             log.warning("ended without close(): %s; the agent drains it from RAM in the background", error)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from hinan.core.errors import AgentError, ConfigError, HinanError, SavingError
+from hinan.core.errors import ConfigError, SavingError
 from hinan.core.ids import StepId
 
 MOMENTS = ("held", "committed")
@@ -63,13 +63,3 @@ class Handle:
         if self.lost is not None:
             raise SavingError(f"step {self.step} was not evacuated: {self.lost}")
         self._watch(self._step_id, moment, float("inf") if timeout_s is None else timeout_s)
-
-    def failed(self, moment: str = "committed") -> HinanError | None:
-        """Why a moment will not come; None if it has come or still may. Does not wait."""
-        try:
-            self.wait(moment, timeout_s=0.05)
-        except AgentError:
-            return None
-        except SavingError as error:
-            return error
-        return None

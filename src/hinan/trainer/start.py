@@ -11,6 +11,7 @@ from hinan.core.errors import ConfigError, HinanError, TargetError
 from hinan.formats.records import ClaimRecord
 from hinan.host.node import node_name
 from hinan.host.process import Process, this_process
+from hinan.tiers.arena import Arena
 from hinan.tiers.publish import AlreadyPublished
 from hinan.tiers.target import Target, now_text
 from hinan.trainer.ranks import Ranks
@@ -71,7 +72,7 @@ def agree_on_run(path: Path, ranks: Ranks) -> tuple[Target, str]:
     return target, mine
 
 
-def mint_attempt(target: Target, run_id: str, ranks: Ranks, *, take_over: bool) -> int:
+def mint_attempt(target: Target, run_id: str, ranks: Ranks, arena: Arena, *, take_over: bool) -> int:
     """Claim the next attempt on rank 0 and tell every rank.
 
     Raises:
@@ -80,7 +81,7 @@ def mint_attempt(target: Target, run_id: str, ranks: Ranks, *, take_over: bool) 
     attempt, failure = 0, None
     if ranks.rank == 0:
         try:
-            attempt = _claim(target, run_id, ranks.world_size, take_over=take_over)
+            attempt = _claim(target, run_id, ranks.world_size, arena, take_over=take_over)
         except (HinanError, OSError) as error:
             failure = error
     ranks.agree(failure, "claiming an attempt")
@@ -89,13 +90,13 @@ def mint_attempt(target: Target, run_id: str, ranks: Ranks, *, take_over: bool) 
     return minted
 
 
-def _claim(target: Target, run_id: str, world_size: int, *, take_over: bool) -> int:
+def _claim(target: Target, run_id: str, world_size: int, arena: Arena, *, take_over: bool) -> int:
     me = this_process()
     launcher = {name: os.environ[name] for name in _LAUNCHER_VARIABLES if name in os.environ}
     attempt = 0
     while True:
         if not take_over:
-            _wait_for_the_end(target)  # asked before each try: somebody who was faster by a moment is alive
+            _wait_for_the_end(target, arena)  # asked before each try: somebody who was faster by a moment is alive
         attempt = max(attempt, target.history().newest_claim) + 1
         record = ClaimRecord(
             attempt=attempt,
@@ -114,22 +115,22 @@ def _claim(target: Target, run_id: str, world_size: int, *, take_over: bool) -> 
         return attempt
 
 
-def _wait_for_the_end(target: Target) -> None:
-    """The process that made the newest claim on this node must have ended."""
+def _wait_for_the_end(target: Target, arena: Arena) -> None:
+    """Whoever made the newest claim on this node, and whoever may still write into its slots, must have ended."""
     claims = target.claims()
     newest = claims.get(max(claims, default=0))
     if newest is None or newest.node != node_name():
         return
-    previous = Process(newest.pid, newest.start_ticks)
-    if previous == this_process():
-        return
+    owners = [files.owner for files in arena.scan()] if arena.exists else []
+    previous = {Process(newest.pid, newest.start_ticks), *(Process(o.pid, o.start_ticks) for o in owners)}
+    previous.discard(this_process())
     deadline = time.monotonic() + DYING_S
-    while previous.is_alive:
+    while alive := sorted(who.pid for who in previous if who.is_alive):
         if time.monotonic() > deadline:
             raise TargetError(
-                f"attempt {newest.attempt} of the run at {target.root} is still running (pid {newest.pid} on "
+                f"attempt {newest.attempt} of the run at {target.root} is still running (pid {alive[0]} on "
                 f"{newest.node}): end it first, use another target, or take the run over with take_over=True",
-                pid=newest.pid,
+                pid=alive[0],
                 attempt=newest.attempt,
             )
         time.sleep(_LOOK_EVERY_S)  # bounded by the deadline; a foreign process's end has no event for us

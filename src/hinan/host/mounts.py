@@ -1,0 +1,34 @@
+"""What kind of file system a path lies on: in RAM, on this host, or shared with others that see its names late."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+IN_RAM = frozenset({"tmpfs", "ramfs", "hugetlbfs"})
+AT_ONCE = IN_RAM | {"ext4", "ext3", "ext2", "xfs", "btrfs", "zfs", "f2fs", "overlay", "bcachefs"}
+"""File systems of one host, on which a name is seen by everybody the moment it stands."""
+
+UNKNOWN = "an unknown file system"
+
+
+def file_system_type(path: Path, *, root: Path = Path("/")) -> str:
+    """The type in /proc/self/mountinfo of the mount that holds a path, or the nearest directory above it that exists.
+
+    Args:
+        root: where /proc is looked for.
+    """
+    there = next(p for p in (path, *path.absolute().parents) if p.exists())
+    device = there.stat().st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        lines = (root / "proc/self/mountinfo").read_text().splitlines()
+    except OSError:
+        return UNKNOWN
+    kinds = [line.partition(" - ")[2].split()[0] for line in lines if line.split()[2] == number]
+    return kinds[-1] if kinds else UNKNOWN
+
+
+def visibility_s(path: Path, shared_s: float) -> float:
+    """How long a name that another host published may stay unseen: 0 on this host's own file systems, else `shared_s`."""
+    return 0.0 if file_system_type(path) in AT_ONCE else shared_s
