@@ -36,8 +36,8 @@ layers: setup
 wheel: setup  ## the wheel alone passes the everyday suite: no file of src/ is on the path
 	rm -rf dist .wheel-venv && $(BIN)/pip wheel -q --no-deps -w dist .
 	$(BIN)/python -m venv .wheel-venv
-	cp -r tests .wheel-venv/tests && cp pyproject.toml README.md .wheel-venv/
-	.wheel-venv/bin/pip install -q -c constraints.txt dist/hinan-*.whl pytest pytest-timeout hypothesis
+	.wheel-venv/bin/pip install -q -c constraints.txt "$$(ls dist/hinan-*.whl)[test]"
+	cp -r tests docs pyproject.toml *.md .wheel-venv/
 	cd .wheel-venv && bin/python -m pytest -q -p no:cacheprovider
 
 clean:
