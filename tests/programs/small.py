@@ -215,7 +215,7 @@ def mismatch(
         w = w.to(getattr(torch, change))
     elif change == "shape":
         w = torch.full((5,), 7.0)
-    state: dict[str, Any] = {"first": torch.full((3,), 5.0), "w": w, "note": {"a": 1}}
+    state: dict[str, Any] = {"first": torch.full((3,), float(os.getpid())), "w": w, "note": {"a": 1}}
     if change == "missing":
         state["new"] = torch.zeros(1)
     before = {k: v.tolist() for k, v in state.items() if isinstance(v, torch.Tensor)}
