@@ -5,6 +5,8 @@ Rank 0 leads; the others follow what it says. Each `turn` is one event, so a kil
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hinan.core.decide import Candidate, Image, View
 from hinan.core.ids import StepId
 from hinan.core.lineage import Resume
@@ -74,12 +76,12 @@ def _look(world: World, t: Trainer) -> None:
         return
     if any(world.hosts[m.host].agent is None for m in job.trainers):
         return  # an absent view of a host that is there is waited for: its rank starts the agent again
-    job.seen = checks.intact_marks(world)
+    history = world.history(t.pid)
+    # On a slow store a resume that an overtaken attempt published late is not seen; nobody could go by it.
+    job.seen = replace(checks.intact_marks(world), line=max(history.resumes, default=0))
     views = [_ram_view(world, host) for host in world.hosts]
     views.append(_target_view(world, t))
-    decision = world.rules.decide(
-        views, world.history(t.pid), failures=frozenset(world.target.failures), world_size=job.world_size
-    )
+    decision = world.rules.decide(views, history, failures=frozenset(world.target.failures), world_size=job.world_size)
     if decision.chosen is not None:
         job.ranked, job.entry, job.stage = decision.ranked, 0, Stage.VOTE
         world.say(who(t), "decides: " + ", ".join(f"{c.step_id} from {c.tier}" for c in job.ranked))
@@ -196,8 +198,11 @@ def _count_votes(world: World, t: Trainer) -> None:
 
 
 def _publish_resume(world: World, t: Trainer, parent: StepId | None) -> None:
-    """From here on the lineage has turned."""
+    """From here on the lineage has turned. An overtaken attempt does not turn it once more."""
     job = t.job
+    if world.rules.is_fenced(world.history(t.pid), job.attempt):
+        end(world, t, "fenced before it resumed")
+        return
     try:
         stamp = world.target.stamp(world.now, t.pid, world.rng)
     except WriteError:

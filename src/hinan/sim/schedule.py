@@ -18,7 +18,7 @@ from hinan.sim.values import Violation
 from hinan.sim.world import Agent, Doing, Host, Marks, Trainer, World
 
 STORM_EVENTS = 500
-CALM_EVENTS = 1500
+CALM_EVENTS = 4000
 """With failures stopped a new step must be held everywhere and committed within this many events."""
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hinan.core.decide import Candidate, Decision, Image, decide
-from hinan.core.errors import AgentError, DamageError, FormatError, HinanError, NothingToResume
+from hinan.core.errors import AgentError, DamageError, Fenced, FormatError, HinanError, NothingToResume
 from hinan.core.ids import StepId
 from hinan.formats import messages as m
 from hinan.formats.records import FailureRecord, ManifestRecord, ResumeRecord
@@ -223,7 +223,11 @@ class Restore:
     def _publish_resume(self, parent: StepId | None, source: str) -> None:
         """Ordering: the lineage is written after the vote and before any live tensor changes (rule A3)."""
         failure: Exception | None = None
-        if self._ranks.rank == 0:
+        newest = self._target.history().newest_claim if self._ranks.rank == 0 else self._attempt
+        if newest > self._attempt:
+            # An overtaken attempt must not turn the lineage once more: the newer one is deciding by the old one.
+            failure = Fenced(f"attempt {newest} of this run has started; attempt {self._attempt} must end")
+        elif self._ranks.rank == 0:
             record = ResumeRecord(
                 attempt=self._attempt,
                 parent_attempt=None if parent is None else parent.attempt,
