@@ -136,7 +136,8 @@ class Node:
     def is_idle(self) -> bool:
         """Nothing is being done and nothing is left to do."""
         left = [t for t in agenda(self.state()) if not (isinstance(t, Prove) and t.slot in self.keeper.unprovable)]
-        return not self._busy and not self.trainers.alive and not left
+        # The heartbeat's reading of the target is no work: it would make an idle agent look busy now and then.
+        return not self._busy - {"refresh"} and not self.trainers.alive and not left
 
     def met(self, attempt: int) -> None:
         """A trainer of this attempt has said hello. What an older attempt said at its close is over."""
@@ -181,7 +182,8 @@ class Node:
             self.snapshot = taken
         else:
             # What was known of the lineage stays true: evacuations go on by it while there is nothing to commit to.
-            log.warning("target.unreadable error=%r", taken.error)
+            if taken.error != self.snapshot.error:
+                log.warning("target.unreadable error=%r", taken.error)
             self.snapshot = replace(self.snapshot, reachable=False, gone=taken.gone, error=taken.error)
         self._report_target()
         self.look()

@@ -25,8 +25,15 @@ def decide_verb(
     """
     place = open_target(target)
     decision = decide(views_of(place, verify=verify), place.history(), failures=place.failures(), world_size=ranks)
-    emit(decision_json(decision), as_json=json, text=lambda: _lines(decision))
+    problems = {**place.problems, **place.unreadable_attempts()}
+    answer = decision_json(decision) | {"problems": problems}
+    emit(answer, as_json=json, text=lambda: _lines(decision) + unreadable(problems))
     raise typer.Exit(0 if decision.chosen else 1)
+
+
+def unreadable(problems: dict[str, str]) -> list[str]:
+    """Records that stand and cannot be read: they count as absent, which may be why a step is refused."""
+    return ["", *(f"unreadable: {name}: {reason}" for name, reason in sorted(problems.items()))] if problems else []
 
 
 def decision_json(decision: Decision) -> dict[str, Any]:

@@ -47,4 +47,8 @@ def views_of(target: Target, *, verify: bool) -> list[View]:
     elsewhere = [
         View("ram", a.node, "absent", detail=f"{a.arena} is on another host") for a in target.agents() if a.node != node
     ]
-    return [arena_view(arena_of(target), node, verify=verify), *elsewhere, target_view(target, node, verify=verify)]
+    return [
+        arena_view(arena_of(target), node, verify=verify, before_settling=True),
+        *elsewhere,
+        target_view(target, node, verify=verify),
+    ]

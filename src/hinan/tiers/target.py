@@ -159,6 +159,13 @@ class Target:
                 errno=error.errno,
             ) from error
 
+    def unreadable_attempts(self) -> dict[str, str]:
+        """Records of attempts that stand and do not parse, each with the reason. The lineage cannot be trusted then."""
+        kinds = {"claim": records.ClaimRecord, "resume": records.ResumeRecord, "closed": records.ClosedRecord}
+        found = [(path, self.fact(path, kind)) for suffix, kind in kinds.items() for _, path in self._attempts(suffix)]
+        names = [str(path.relative_to(self.root)) for path, record in found if record is None]
+        return {name: self.problems.get(name, "it vanished") for name in names}
+
     def _attempts(self, suffix: str) -> Iterator[tuple[int, Path]]:
         for path in sorted((self.root / "attempts").glob(f"*.{suffix}")):
             if path.stem.isascii() and path.stem.isdigit():

@@ -13,23 +13,31 @@ from hinan.tiers.mapping import map_file, read_file, read_header
 from hinan.tiers.target import COMMIT, Target
 
 
-def arena_view(arena: Arena, node: str, *, verify: bool = False) -> View:
+def arena_view(arena: Arena, node: str, *, verify: bool = False, before_settling: bool = False) -> View:
     """The RAM of this node.
 
     Args:
+        before_settling: no agent was asked to take the digests that are still missing. A restart does that first, so a
+            sealed image counts as usable, with a late digest.
         verify: take all digests again instead of trusting the proofs; what differs becomes a flaw.
     """
     if not arena.exists:
         return View("ram", node, "empty", detail=f"{arena.root} does not exist")
     sealed = [(files, files.sealed) for files in arena.scan() if files.sealed is not None]
     lost = arena.lost()
-    images = tuple(_ram_image(arena, files, seal, verify=verify) for files, seal in sealed if seal.step_id not in lost)
+    images = tuple(
+        _ram_image(arena, files, seal, verify=verify, before_settling=before_settling)
+        for files, seal in sealed
+        if seal.step_id not in lost
+    )
     return View("ram", node, "present" if images else "empty", images, detail=str(arena.root))
 
 
-def _ram_image(arena: Arena, files: SlotFiles, sealed: SealedRecord, *, verify: bool) -> Image:
+def _ram_image(arena: Arena, files: SlotFiles, sealed: SealedRecord, *, verify: bool, before_settling: bool) -> Image:
     proven = files.proven
     flaw = None
+    if before_settling and (proven is None or (proven.attempt, proven.step) != sealed.step_id):
+        return Image(sealed.step_id, files.rank, sealed.world_size, files.name, files.image_bytes, None, late_digest=True)
     if proven is None or (proven.attempt, proven.step) != sealed.step_id:
         flaw = "sealed, but no digests were taken yet"
     elif files.image_bytes != sealed.image_bytes:
