@@ -89,7 +89,7 @@ def test_show_lists_kept_and_left(killed: Job, verb: Verb) -> None:
     assert "12" in text
 
 
-def test_verify_finds_a_flipped_byte_and_names_it(killed: Job, verb: Verb, tmp_path: Path) -> None:
+def test_verify_finds_a_flipped_byte_and_names_it(killed: Job, verb: Verb) -> None:
     """Good bytes are good; one flipped byte names file, chunk and tensor, and decide --verify turns to another source."""
     code, answer = verb("verify", killed.target_path, "--json")
     assert (code, answer["ok"], answer["bad"]) == (0, True, [])
@@ -152,3 +152,34 @@ def test_bad_usage_names_the_thing(verb: Verb, tmp_path: Path) -> None:
         code, text = verb(*arguments)
         assert code == 2
         assert str(arguments[1]) in text
+
+
+def test_an_unreadable_resume_is_named_and_nothing_is_deleted(killed: Job, verb: Verb) -> None:
+    """One flipped bit in a resume record hides an attempt: decide and verify name the file, rm refuses to call it an orphan."""
+    path = killed.target_path / "attempts" / "000002.resume"
+    good = path.read_bytes()
+    path.write_bytes(good.replace(b'"parent_step":6', b'"parent_step":7'))
+    try:
+        assert "attempts/000002.resume" in verb("decide", killed.target_path, "--json")[1]["problems"]
+        code, answer = verb("verify", killed.target_path, "--json")
+        assert code == 1
+        assert str(path) in {bad["file"] for bad in answer["bad"]}
+        code, text = verb("rm", killed.target_path, "--orphans")
+        assert code == 2
+        assert "000002.resume" in text
+        assert 12 in killed.committed()
+    finally:
+        path.write_bytes(good)
+
+
+def test_swapped_step_directories_are_found(killed: Job, verb: Verb) -> None:
+    """A manifest must say what its place says."""
+    directory = killed.target.directory(StepId(2, 12))
+    elsewhere = directory.with_name("0000000013-000002")
+    directory.rename(elsewhere)
+    try:
+        code, answer = verb("verify", killed.target_path, "--json")
+        assert code == 1
+        assert any("step 12" in bad["reason"] for bad in answer["bad"])
+    finally:
+        elsewhere.rename(directory)

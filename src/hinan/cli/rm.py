@@ -54,9 +54,14 @@ def _chosen(target: Target, steps: list[int], *, orphans: bool) -> list[StepId]:
 
 def _refuse_needed(target: Target, chosen: list[StepId]) -> None:
     stored, line = target.stored(), lineage(target.history())
-    committed = [s for s, t in stored.items() if t.committed and not t.buried and s in line]
-    if committed and set(committed) <= set(chosen):
-        raise ConfigError(f"{max(committed)} is the last committed step of this run; --force deletes it all the same")
+    everywhere = [s for s, t in stored.items() if t.committed and not t.buried]
+    committed = [s for s in everywhere if s in line]
+    if chosen and (bad := target.unreadable_attempts()):
+        raise ConfigError(f"what is an orphan cannot be told while {min(bad)} is unreadable; --force deletes all the same")
+    if everywhere and set(everywhere) <= set(chosen):
+        raise ConfigError(f"{max(everywhere)} is the last committed step of this run; --force deletes it all the same")
+    if committed and max(committed) in chosen:
+        raise ConfigError(f"{max(committed)} is what a restart would resume from; --force deletes it all the same")
     source = resume_source(target.history())
     if source in chosen and not any(s > source for s in committed):
         raise ConfigError(f"the run resumed from {source}, and nothing newer is committed; --force deletes it all the same")

@@ -23,8 +23,8 @@ def verify_verb(
 ) -> None:
     """Read images and check every digest; name the file, the bytes and the tensors that differ.
 
-    This is about bytes at rest. `hinan preflight` checks a node, `hinan drill` breaks things on purpose and `hinan wire
-    check` looks at the path between GPU and RAM. Exit code 0 if everything is right, 1 if something is not.
+    This is about bytes at rest; `hinan wire check` is about the path between GPU and RAM. Exit code 0 if everything is
+    right, 1 if something is not.
     """
     report = verify(path.absolute(), step)
     emit(report_json(report), as_json=json, text=lambda: _lines(report))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import stat
 from pathlib import Path
 
 from hinan.core.errors import FormatError
@@ -15,6 +16,15 @@ _madvise = ctypes.CDLL(None).madvise
 _madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
+def _open(path: Path, flags: int) -> int:
+    """Open a regular file; anything else (a pipe would make the opener wait for ever) is refused."""
+    fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise FormatError(f"{path} is not a regular file", file=str(path))
+    return fd
+
+
 def map_file(path: Path, *, writable: bool = False) -> memoryview:
     """Map a whole existing file. It is never created or grown; forked children do not inherit the mapping.
 
@@ -23,7 +33,7 @@ def map_file(path: Path, *, writable: bool = False) -> memoryview:
 
     Ownership: the mapping lives as long as any view of it; nothing closes it under a reader.
     """
-    fd = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
+    fd = _open(path, os.O_RDWR if writable else os.O_RDONLY)
     try:
         size_bytes = os.fstat(fd).st_size
         if size_bytes == 0:
@@ -50,7 +60,7 @@ def read_file(path: Path, piece_bytes: int = 8 << 20) -> memoryview:
     Raises:
         FormatError: it became shorter while it was read.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = _open(path, os.O_RDONLY)
     try:
         size_bytes = os.fstat(fd).st_size
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)

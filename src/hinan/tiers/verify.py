@@ -55,6 +55,7 @@ def verify(path: Path, step: int | None = None) -> Report:
     elif (path / "run.json").exists():
         target = Target(path)
         target.run()
+        report.bad += [Bad(str(target.root / name), why) for name, why in target.unreadable_attempts().items()]
         for step_id in target.step_ids():
             if step is None or step_id.step == step:
                 _step(target, step_id, report)
@@ -95,6 +96,9 @@ def _image(target: Target, step_id: StepId, path: Path, report: Report) -> None:
     if manifest is None:
         report.bad.append(Bad(str(path.with_name(manifest_file(rank))), "the manifest is missing or unreadable"))
         return
+    if manifest.sealed.step_id != step_id or manifest.sealed.rank != rank:
+        what = f"the manifest is that of {manifest.sealed.step_id}, rank {manifest.sealed.rank}"
+        report.bad.append(Bad(str(path.with_name(manifest_file(rank))), what))
     _bytes(path, manifest.sealed, manifest.proven, report, from_disk=True)
 
 

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from hinan.core.cadence import Cadence
-from hinan.core.errors import ArenaFull, ConfigError, Fenced, HinanError, SavingError
+from hinan.core.errors import AgentError, ArenaFull, ConfigError, Fenced, HinanError, SavingError
 from hinan.core.ids import StepId
 from hinan.core.retention import Keep
 from hinan.core.units import format_bytes, format_seconds
@@ -273,7 +273,19 @@ class Evacuator:
         wait_for(self._identity, self._arena, step_id, moment, timeout_s)
 
     def _say_closed(self, keep_ram: bool) -> None:
-        answer = ask_to_close(self._identity, self._step, keep_ram=keep_ram, timeout_s=self._timeout_s)
+        if self._last is None or self._last.step < self._step:
+            log.warning(
+                "close: the last evacuation was at step %s, the loop ended at %d; call evac.evacuate() before close() to "
+                "keep the end", "-" if self._last is None else self._last.step, self._step,
+            )  # fmt: skip
+        try:
+            answer = ask_to_close(self._identity, self._step, keep_ram=keep_ram, timeout_s=self._timeout_s)
+        except AgentError as silent:
+            last = "nothing was" if self._last is None else f"step {self._last.step} was last"
+            raise SavingError(
+                f"the run could not be closed: {silent}. In RAM {last} evacuated; it stays there, and the next attempt or "
+                "a new agent commits it (`hinan agent start`)"
+            ) from silent
         if isinstance(answer, m.Refused):
             error = refusal(answer)
             raise error if isinstance(error, Fenced) else SavingError(f"the run was closed, but {answer.reason}")

@@ -121,7 +121,7 @@ class Restore:
         for name, why in {**self._arena.problems, **self._target.problems}.items():
             log.warning("unreadable fact=%s why=%s", name, why)
         if not decision.ranked:
-            self._refuse_if_trained(decision)
+            self._refuse_if_trained(decision, {**self._arena.problems, **self._target.unreadable_attempts()})
         return decision.ranked
 
     def _settle(self) -> None:
@@ -152,11 +152,16 @@ class Restore:
                 raise FormatError(answer.reason)
             return client
 
-    def _refuse_if_trained(self, decision: Decision) -> None:
-        """Raise if there is something to lose. Attempts that never held or committed a whole step leave nothing."""
-        if not any(c.was_whole for c in decision.candidates):
+    def _refuse_if_trained(self, decision: Decision, unreadable: dict[str, str]) -> None:
+        """Raise if there is something to lose. Attempts that never held or committed a whole step leave nothing.
+
+        Args:
+            unreadable: records without which slots or the lineage cannot be told; they may hide a step.
+        """
+        if not unreadable and not any(c.was_whole for c in decision.candidates):
             return
         lines = [f"  {c.step_id} from {c.tier}: {c.reason}" for c in decision.candidates]
+        lines += [f"  unreadable: {reason}" for reason in unreadable.values()]
         raise NothingToResume(
             f"{self._target.root} holds {len(lines)} candidate{'s' * (len(lines) > 1)} and none can be used:\n"
             + "\n".join(lines)
