@@ -155,7 +155,7 @@ def test_bad_usage_names_the_thing(verb: Verb, tmp_path: Path) -> None:
 
 
 def test_an_unreadable_resume_is_named_and_nothing_is_deleted(killed: Job, verb: Verb) -> None:
-    """One flipped bit in a resume record hides an attempt: decide and verify name the file, rm refuses to call it an orphan."""
+    """One flipped bit in a resume record hides an attempt: decide and verify name the file, rm calls nothing an orphan."""
     path = killed.target_path / "attempts" / "000002.resume"
     good = path.read_bytes()
     path.write_bytes(good.replace(b'"parent_step":6', b'"parent_step":7'))
