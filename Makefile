@@ -24,8 +24,8 @@ slow: setup  ## the slower stages
 	$(BIN)/python -m pytest -m slow --timeout=900
 
 lint: setup
-	$(BIN)/ruff check src tests bench
-	$(BIN)/ruff format --check src tests bench
+	$(BIN)/ruff check src tests
+	$(BIN)/ruff format --check src tests
 
 types: setup
 	$(BIN)/mypy
