@@ -7,14 +7,15 @@ import re
 import shutil
 import signal
 import socket
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from hinan.host.process import Process
-from tests.harness.job import Job, until
+from tests.harness.job import TMPFS, Job, until
 from tests.programs.loop import resumes
 from tests.programs.points import VARIABLE
 from tests.survive.test_kill import assert_same_run
@@ -26,6 +27,13 @@ def points_of(job: Job) -> tuple[Path, dict[str, str]]:
     points = job.root / "points"
     points.mkdir()
     return points, {VARIABLE: str(points)}
+
+
+@pytest.fixture
+def ram() -> Iterator[Path]:
+    """A directory of this test's own on the machine's tmpfs; the usual temporary directory lies on a disk."""
+    with tempfile.TemporaryDirectory(dir=TMPFS, prefix="hinan-test-") as path:
+        yield Path(path)
 
 
 def reached(points: Path, name: str) -> Path:
@@ -153,9 +161,9 @@ def test_both_ranks_wait_for_commits(make_job: MakeJob) -> None:
 
 
 @pytest.mark.slow
-def test_an_arena_with_a_long_path(make_job: MakeJob, tmp_path: Path) -> None:
+def test_an_arena_with_a_long_path(make_job: MakeJob, ram: Path) -> None:
     """Longer than a socket's name may be: the agent is reached all the same."""
-    tmpfs = tmp_path / ("long" * 20) / ("longer" * 10)
+    tmpfs = ram / ("long" * 20) / ("longer" * 10)
     tmpfs.mkdir(parents=True)
     reference = make_job("reference")
     reference.run()
