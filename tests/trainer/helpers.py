@@ -10,8 +10,10 @@ import torch
 from hinan.tiers.mapping import read_header
 from hinan.trainer.capture import Capture
 from hinan.trainer.copying import SlotMap, enqueue
-from hinan.trainer.device import CpuPort, DevicePort
+from hinan.trainer.device import DevicePort
+from hinan.trainer.hostport import CpuPort
 from hinan.trainer.install import Matcher, SavedTensors
+from hinan.trainer.inventory import Inventory
 from hinan.trainer.layout import Plan, make_plan
 
 
@@ -20,8 +22,10 @@ def evacuate(state: dict[str, Any], port: DevicePort | None = None) -> tuple[byt
     captured = Capture(state).take()
     plan = make_plan(captured.tensors)
     image = bytearray(plan.image_bytes)
-    enqueue(plan, SlotMap("slot", memoryview(image)), lambda device: port or CpuPort()).join()
-    return image, msgspec.json.decode(msgspec.json.encode(captured.small)), plan
+    chosen = port or CpuPort()
+    enqueue(plan, captured.tensors, SlotMap("slot", memoryview(image)), lambda device: chosen).join()
+    small = Inventory(state).small(captured.values, captured.tensors, plan.header_sum)
+    return image, msgspec.json.decode(msgspec.json.encode(small)), plan
 
 
 def saved_tensors(image: bytearray) -> SavedTensors:

@@ -24,6 +24,9 @@ LAYOUT_VERSION = 1
 _LENGTH_BYTES = 8
 _MAX_HEADER_BYTES = 100_000_000  # the limit safetensors itself sets
 
+SMALL_BYTES = 1 << 20
+"""Tensors below this size lie side by side."""
+
 _MALFORMED = (
     msgspec.DecodeError, AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError,
 )  # fmt: skip
@@ -90,9 +93,10 @@ class Header:
 def lay_out(entries: Iterable[Entry], views: Mapping[str, TensorView]) -> tuple[bytes, Header]:
     """Order the entries, place them, and make the header's bytes (padded up to where data starts).
 
-    Larger items come first, so every entry is aligned to its item size without a hole.
+    Larger items come first, so every entry is aligned to its item size without a hole. Among equals the small tensors come
+    last, side by side, so that a device can gather them and send them at once.
     """
-    ordered = sorted(entries, key=lambda e: -ITEM_BYTES[e.dtype])
+    ordered = sorted(entries, key=lambda e: (-ITEM_BYTES[e.dtype], e.size_bytes < SMALL_BYTES))
     data_bytes = sum(e.size_bytes for e in ordered)
     padding = -data_bytes % ALIGNMENT_BYTES
     if padding:

@@ -12,6 +12,7 @@ import re
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from enum import Enum
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -29,10 +30,18 @@ MAX_DEPTH = 100
 
 def child(path: str, key: object) -> str:
     """Path of a member: `optim.lr` for a text key, `optim.[3]` for any other, with special characters escaped."""
+    return _named(path, key) if type(key) in (str, int) else _join(path, f"[{key!r}]")
+
+
+@lru_cache(maxsize=1 << 16, typed=True)
+def _named(path: str, key: str | int) -> str:
+    """Remembered, because a state is walked again and again; only for keys that hold nothing alive."""
     if isinstance(key, str) and key:
-        name = key if _PLAIN_KEY.fullmatch(key) else re.sub(r"([.\[\]\\])", r"\\\1", key)
-    else:
-        name = f"[{key!r}]"
+        return _join(path, key if _PLAIN_KEY.fullmatch(key) else re.sub(r"([.\[\]\\])", r"\\\1", key))
+    return _join(path, f"[{key!r}]")
+
+
+def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 

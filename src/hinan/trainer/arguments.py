@@ -27,10 +27,19 @@ class Arguments:
     keep: Keep
     timeout_s: float
     tolerate: int
+    check_bits: bool
 
 
 def checked(
-    *, state: object, every: object, commit_every: object, ram: object, keep: object, timeout_s: object, tolerate: object
+    *,
+    state: object,
+    every: object,
+    commit_every: object,
+    ram: object,
+    keep: object,
+    timeout_s: object,
+    tolerate: object,
+    check: object,
 ) -> Arguments:
     """
     Raises:
@@ -46,6 +55,8 @@ def checked(
         raise ConfigError(f"timeout_s={timeout_s!r}: use a number of seconds above 0")
     if isinstance(tolerate, bool) or not isinstance(tolerate, int) or tolerate < 0:
         raise ConfigError(f"tolerate={tolerate!r}: use a whole number of failed commits, 0 or more")
+    if check not in ("off", "bits"):
+        raise ConfigError(f'check={check!r}: use "off", or "bits" to compare every copy with its source at the gate')
     ram_bytes, tmpfs = _parse_ram(ram)
     return Arguments(
         every=parse_every(every, "every"),
@@ -55,6 +66,7 @@ def checked(
         keep=keep or Keep(),
         timeout_s=timeout_s,
         tolerate=tolerate,
+        check_bits=check == "bits",
     )
 
 

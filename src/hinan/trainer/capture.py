@@ -8,6 +8,7 @@ Relies on: the walk's order being the same on every rank that holds the same kin
 from __future__ import annotations
 
 import base64
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +21,6 @@ from hinan.core.errors import CaptureError
 from hinan.formats.values import Json, child, encode_value
 from hinan.trainer.codecs import codec_for
 from hinan.trainer.modules import ModuleTensors, unwrap
-from hinan.trainer.rng import rng_state
 
 INLINE_ARRAY_BYTES = 1 << 16
 """NumPy arrays up to this size travel in the JSON; larger ones as tensors in the image."""
@@ -36,12 +36,28 @@ def _plain(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.require(array, requirements=("C", "W"))
 
 
+BY_HAND = "evac.gate()"
+"""The gate of what no optimizer of torch owns: trainable parameters and duck-typed optimizers. Only the loop can pass it."""
+
+
 @dataclass
 class Captured:
-    """What one walk found. `tensors` are live: whoever copies them must do so before the trainer goes on."""
+    """What one walk found.
+
+    Attributes:
+        tensors: live tensors by name; whoever copies them must do so before they change.
+        gates: for each *gated* tensor (rule D1) the gates it waits for: paths of optimizers, or BY_HAND. All other tensors
+            are ungated: they may change with the trainer's next operation.
+        values: plain values, as typed JSON by key of the state.
+        parameters: gates by identity of the parameter; how an optimizer that steps is recognised.
+        optimizers: the state's optimizers by path.
+    """
 
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
-    small: dict[str, Json] = field(default_factory=dict)
+    gates: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    values: dict[str, Json] = field(default_factory=dict)
+    parameters: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    optimizers: dict[str, torch.optim.Optimizer] = field(default_factory=dict)
 
 
 class Capture:
@@ -51,6 +67,8 @@ class Capture:
         self.state = state
         self._modules: dict[int, ModuleTensors] = {}
         self._known: dict[int, str] = {}
+        self._leaves: dict[str, tuple[str, Json]] = {}
+        self._entries: dict[str, _Entry] = {}
 
     def take(self) -> Captured:
         """Everything that is kept, now.
@@ -60,15 +78,13 @@ class Capture:
         """
         found = Captured()
         self._known = parameter_names(self.state)
+        self._trainable: list[tuple[str, torch.Tensor]] = []
         for key, value in self.state.items():
-            found.small[key] = self._encode(found, str(key), value)
-        left = left_out(self.state)
-        found.small = {
-            "state": found.small,
-            "rng": encode_value(rng_state(), lambda path, value: None, "rng"),
-            "left": left,
-            "device_memory_bytes": memory_in_use(found.tensors, left),
-        }
+            found.values[key] = self._encode(found, str(key), value)
+        for name, parameter in self._trainable:
+            # After the walk: only now all optimizers of the state, and so all owners, are known.
+            found.gates[name] = found.parameters.get(id(parameter), (BY_HAND,) if parameter.requires_grad else ())
+        self._trainable = []
         return found
 
     def _encode(self, found: Captured, path: str, value: object) -> Json:
@@ -109,15 +125,25 @@ class Capture:
         if codec is not None:
             return {"$codec": [codec.name, self._encode(found, path, codec.encode(value))]}
         if hasattr(value, "state_dict") and hasattr(value, "load_state_dict"):
-            return {"$stateful": self._encode(found, path, value.state_dict())}
+            before = len(found.tensors)
+            json = {"$stateful": self._encode(found, path, value.state_dict())}
+            if hasattr(value, "step") and hasattr(value, "zero_grad"):  # an optimizer that torch does not know
+                found.gates |= dict.fromkeys(list(found.tensors)[before:], (BY_HAND,))
+            return json
         return None
 
     def _tensor(self, found: Captured, path: str, tensor: torch.Tensor) -> Json:
-        refuse_unsupported(path, tensor)
         if path in found.tensors:
             raise CaptureError(f"two tensors of the state have the name {path}; rename one of the keys", path=path)
-        found.tensors[path] = tensor.detach()
-        return {"$tensor": [path, tensor.device.type]}
+        if not is_supported(tensor):
+            raise unsupported(path, tensor)
+        found.tensors[path] = tensor
+        # The JSON of a leaf is made once: ten thousand new objects at each evacuation would cost more than the copy.
+        device_type, json = self._leaves.get(path, ("", None))
+        if device_type != (now := tensor.device.type):
+            json = {"$tensor": [path, now]}
+            self._leaves[path] = now, json
+        return json
 
     def _module(self, found: Captured, path: str, module: nn.Module) -> Json:
         bare = unwrap(module)
@@ -126,20 +152,28 @@ class Capture:
             names = self._modules[id(bare)] = ModuleTensors(bare)
         tensors, extras = names.read()
         for name, tensor in tensors.items():
-            self._tensor(found, f"{path}.{name}", tensor)
+            full = f"{path}.{name}"
+            self._tensor(found, full, tensor)
+            if isinstance(tensor, nn.Parameter):
+                self._trainable.append((full, tensor))
         kept = {name: self._encode(found, f"{path}.{name}", value) for name, value in extras.items()}
         return {"$module": {"tensors": list(tensors), "extras": kept}}
 
     def _optimizer(self, found: Captured, path: str, optimizer: torch.optim.Optimizer) -> Json:
         names = optimizer_names(optimizer, self._known)
+        found.optimizers[path] = optimizer
+        for identity in names:
+            found.parameters[identity] = (*found.parameters.get(identity, ()), path)
+        before = len(found.tensors)
         state, other = [], []
         # Read by items: indexing `optimizer.state` would create entries (it is a defaultdict).
         for key, entry in optimizer.state.items():
             if isinstance(key, torch.Tensor) and id(key) in names:
                 name = names[id(key)]
-                state.append([name, self._encode(found, f"{path}.{name}", entry)])
+                state.append([name, self._entry(found, f"{path}.{name}", entry)])
             else:
                 other.append([encode_value(key, lambda at, leaf: None, path), self._encode(found, child(path, key), entry)])
+        found.gates |= dict.fromkeys(itertools.islice(found.tensors, before, None), (path,))
         groups = [
             {
                 "params": [names[id(p)] for p in group["params"]],
@@ -151,31 +185,33 @@ class Capture:
         ]
         return {"$optimizer": {"state": state, "other": other, "groups": groups}}
 
-
-def left_out(state: Mapping[str, Any]) -> list[tuple[str, int]]:
-    """What modules hold and no restart needs: gradients (one sum a module) and buffers that are not persistent."""
-    left: list[tuple[str, int]] = []
-    for key, value in state.items():
-        if isinstance(value, nn.Module):
-            bare = unwrap(value)
-            grads = sum(p.grad.nbytes for p in bare.parameters() if p.grad is not None)
-            left += [(f"{key} (gradients)", grads)] if grads else []
-            left += [
-                (f"{key}.{prefix}.{name}" if prefix else f"{key}.{name}", tensor.nbytes)
-                for prefix, module in bare.named_modules()
-                for name in module._non_persistent_buffers_set
-                if (tensor := module._buffers[name]) is not None
-            ]
-    return left
+    def _entry(self, found: Captured, path: str, entry: object) -> Json:
+        """One parameter's state. Where it is a dict of tensors as it was last time, its JSON is the one of last time."""
+        known = self._entries.get(path)
+        if known is not None and type(entry) is dict and known.fits(entry):
+            found.tensors.update(zip(known.paths, entry.values(), strict=True))
+            return known.json
+        json = self._encode(found, path, entry)
+        if type(entry) is dict and all(isinstance(value, torch.Tensor) for value in entry.values()):
+            devices = [value.device for value in entry.values()]
+            self._entries[path] = _Entry(tuple(entry), [child(path, key) for key in entry], devices, json)
+        return json
 
 
-def memory_in_use(tensors: Mapping[str, torch.Tensor], left: list[tuple[str, int]]) -> int:
-    """Device memory in use, in bytes; for a state on the CPU what is kept and left out together."""
-    if torch.accelerator.is_available():
-        return int(torch.accelerator.memory_allocated())
-    return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors.values()}.values()) + sum(
-        size for _, size in left
-    )
+@dataclass(frozen=True)
+class _Entry:
+    """The shape of one parameter's optimizer state."""
+
+    keys: tuple[object, ...]
+    paths: list[str]
+    devices: list[torch.device]
+    json: Json
+
+    def fits(self, entry: dict[object, object]) -> bool:
+        return tuple(entry) == self.keys and all(
+            isinstance(value, torch.Tensor) and value.device == device and is_supported(value)
+            for value, device in zip(entry.values(), self.devices, strict=True)
+        )
 
 
 def parameter_names(state: Mapping[str, Any]) -> dict[int, str]:
@@ -197,23 +233,28 @@ def optimizer_names(optimizer: torch.optim.Optimizer, known: Mapping[int, str]) 
     return names
 
 
-def refuse_unsupported(path: str, tensor: torch.Tensor) -> None:
-    """Raise for tensors that have no bytes of their own here.
+_SHARDED = ("DTensor", "ShardedTensor", "FlatParameter")
 
-    Raises:
-        CaptureError: names path, kind and the way out.
-    """
+
+def is_supported(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has bytes of its own that can be copied. Asked for every tensor at every evacuation."""
+    return (
+        tensor.layout is torch.strided
+        and not (tensor.is_quantized or tensor.is_nested or tensor.is_meta)
+        and (type(tensor) in (torch.Tensor, nn.Parameter) or type(tensor).__name__ not in _SHARDED)
+    )
+
+
+def unsupported(path: str, tensor: torch.Tensor) -> CaptureError:
+    """Why a tensor cannot be kept: path, kind and the way out."""
     kind = type(tensor).__name__
-    if kind in ("DTensor", "ShardedTensor", "FlatParameter"):
-        raise CaptureError(
-            f"{path} is sharded ({kind}); sharded state is not supported yet. Use replicated (DDP) or one-process state.",
-            path=path,
+    if kind in _SHARDED:
+        why = f"is sharded ({kind}); sharded state is not supported yet. Use replicated (DDP) or one-process state."
+    elif tensor.is_meta:
+        why = "is on the meta device and has no values; materialise it first"
+    else:
+        why = (
+            f"is a {tensor.layout} tensor{' (quantised)' if tensor.is_quantized else ''}; only dense strided tensors can be "
+            "kept. Keep its parts (indices, values) instead."
         )
-    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
-        raise CaptureError(
-            f"{path} is a {tensor.layout} tensor{' (quantised)' if tensor.is_quantized else ''}; only dense strided "
-            "tensors can be kept. Keep its parts (indices, values) instead.",
-            path=path,
-        )
-    if tensor.device.type == "meta":
-        raise CaptureError(f"{path} is on the meta device and has no values; materialise it first", path=path)
+    return CaptureError(f"{path} {why}", path=path)

@@ -3,7 +3,7 @@
     E0 on the capturing stream -> side stream waits E0
       ungated tensors first; E1 -> capturing stream waits E1      (order on the device, the host does not wait)
       gated tensors in chunks; E2
-    held: after E2
+    gate: the stream that trains waits E2; held: after E2
 
 References to sources and temporaries are kept until E2 has passed; nothing here calls record_stream.
 """
@@ -11,14 +11,15 @@ References to sources and temporaries are kept until E2 has passed; nothing here
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from hinan.trainer.device import COPY_CHUNK_BYTES, DevicePort
-from hinan.trainer.layout import Part, Plan
+from hinan.trainer.device import DevicePort
+from hinan.trainer.layout import Plan
+from hinan.trainer.pieces import Piece, piece
 
 Ports = Callable[[torch.device], DevicePort]
 
@@ -50,65 +51,58 @@ class SlotMap:
 
 @dataclass
 class Copying:
-    """Copies that have been enqueued. `keep_alive` holds their sources until `join` has returned."""
+    """Copies that have been enqueued into a slot.
 
+    Attributes:
+        gated: the pieces that may still be read; their sources must not change before the gate.
+        ungated_bytes: what was copied before training goes on.
+    """
+
+    slot: SlotMap
     waits: list[tuple[DevicePort, Any]] = field(default_factory=list)
-    keep_alive: list[torch.Tensor] = field(default_factory=list)
+    gated: list[Piece] = field(default_factory=list)
+    ungated_bytes: int = 0
+    _keep_alive: list[object] = field(default_factory=list)
+
+    def hold_back(self) -> None:
+        """The gate: whatever the trainer enqueues from now on comes after the last copy. Only host memory is waited for."""
+        for port, event in self.waits:
+            port.wait(port.current_stream(), event)
 
     def join(self) -> None:
-        """Wait on the host until the last copy has left its device; then the sources may change."""
+        """Wait on the host until the last copy has left its device."""
         for port, event in self.waits:
             port.join(event)
-        self.keep_alive.clear()
+
+    def let_go(self) -> None:
+        """The copies have passed: sources and temporaries are no longer referenced."""
+        self.gated = []
+        self._keep_alive = []
 
 
-def enqueue(plan: Plan, slot: SlotMap, ports: Ports, gated: Collection[str] = ()) -> Copying:
+def enqueue(
+    plan: Plan, tensors: Mapping[str, torch.Tensor], slot: SlotMap, ports: Ports, gated: Collection[str] = ()
+) -> Copying:
     """Start copying every part of a plan into a slot.
 
     Args:
+        tensors: the live tensors the plan was made for.
         gated: entries that may be read until the gate; all others are ordered before the trainer's next operation.
     """
     slot.write_header(plan)
-    copying = Copying()
-    by_device: dict[torch.device, list[Part]] = {}
+    copying = Copying(slot)
+    by_device: dict[torch.device, tuple[list[Piece], list[Piece]]] = {part.device: ([], []) for part in plan.parts}
     for part in plan.parts:
-        by_device.setdefault(part.tensor.device, []).append(part)
-    for device, parts in by_device.items():
+        waits = part.entry in gated
+        by_device[part.device][waits].append(piece(part, tensors[part.members[0]], outlives=waits))
+    for device, (now, later) in by_device.items():
         port = ports(device)
         side, capturing = port.side_stream(), port.current_stream()
         port.wait(side, port.record(capturing))
-        _copy(port, side, (p for p in parts if p.entry not in gated), plan, slot, copying)
+        copying._keep_alive += [now, port.copy(side, slot, now)]
         port.wait(capturing, port.record(side))
-        _copy(port, side, (p for p in parts if p.entry in gated), plan, slot, copying)
+        copying._keep_alive.append(port.copy(side, slot, later))
         copying.waits.append((port, port.record(side)))
+        copying.gated += later
+        copying.ungated_bytes += sum(p.size_bytes for p in now)
     return copying
-
-
-def _copy(port: DevicePort, side: Any, parts: Iterable[Part], plan: Plan, slot: SlotMap, copying: Copying) -> None:
-    for part in parts:
-        entry = plan.header.by_name[part.entry]
-        if entry.size_bytes == 0:
-            continue
-        source = source_bytes(part)
-        copying.keep_alive += [part.tensor, source]
-        target = slot.bytes_at(entry.offset, entry.size_bytes)
-        for start in range(0, entry.size_bytes, _chunk_bytes(source)):
-            stop = min(start + _chunk_bytes(source), entry.size_bytes)
-            port.copy(side, target[start:stop], source[start:stop])
-
-
-def _chunk_bytes(source: torch.Tensor) -> int:
-    """On a device a large copy delays what training wants next; on the host one long memmove is best."""
-    return COPY_CHUNK_BYTES if source.device.type != "cpu" else max(1, source.numel())
-
-
-def source_bytes(part: Part) -> torch.Tensor:
-    """The bytes of a part as a flat uint8 tensor on its device; a temporary where they do not lie in logical order."""
-    tensor = part.tensor
-    if part.raw_bytes is not None:
-        storage = tensor.untyped_storage()
-        start = tensor.data_ptr() - storage.data_ptr()
-        flat = torch.empty(0, dtype=torch.uint8, device=tensor.device)
-        return flat.set_(storage, start, (part.raw_bytes,))  # type: ignore[call-overload, no-any-return]
-    settled = tensor.resolve_conj().resolve_neg().contiguous()
-    return settled.reshape(-1).view(torch.uint8)

@@ -1,18 +1,32 @@
 """The device port: streams, events and copies into host memory, for the CPU and for any torch.accelerator.
 
 Two ways to make host memory reachable for DMA: *register* (the slot itself is pinned, in chunks) and *bounce* (copies go
-through pinned chunks of torch's own, and a host copy). Which one was taken, and why, can be asked (`mode`, `why`).
+through two pinned chunks of torch's own, and a host copy; nothing goes on in the background then). Which one was taken,
+and why, can be asked (`mode`, `why`).
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections import deque
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
 
+from hinan.trainer.hostport import CpuPort
+from hinan.trainer.pieces import CHUNK_BYTES, Piece, transfers
+
 PIN_CHUNK_BYTES = 1 << 30
-COPY_CHUNK_BYTES = 32 << 20
+
+
+class Destination(Protocol):
+    """A mapped slot."""
+
+    address: int
+
+    def bytes_at(self, offset: int, size_bytes: int) -> torch.Tensor:
+        """A uint8 tensor over a range of it."""
 
 
 class DevicePort(Protocol):
@@ -20,6 +34,10 @@ class DevicePort(Protocol):
 
     mode: str
     why: str
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether copies go on while the host does other things."""
 
     def current_stream(self) -> Any:
         """The stream that training enqueues on."""
@@ -31,10 +49,10 @@ class DevicePort(Protocol):
         """An event after everything enqueued on `stream` so far."""
 
     def wait(self, stream: Any, event: Any) -> None:
-        """Make `stream` wait for `event` on the device; the host does not wait."""
+        """Make `stream` wait for `event`; on a device the host does not wait."""
 
-    def copy(self, stream: Any, destination: torch.Tensor, source: torch.Tensor) -> None:
-        """Enqueue a copy of a flat or shaped source into host memory of the same shape and dtype."""
+    def copy(self, stream: Any, slot: Destination, pieces: Sequence[Piece]) -> list[torch.Tensor]:
+        """Enqueue copies into a slot, in order; temporaries that must live until they have passed."""
 
     def join(self, event: Any) -> None:
         """Wait on the host for an event."""
@@ -42,63 +60,47 @@ class DevicePort(Protocol):
     def pin(self, address: int, size_bytes: int) -> None:
         """Make a mapped slot reachable for DMA, all of it or none."""
 
-    def unpin(self, address: int, size_bytes: int) -> None:
+    def unpin(self, address: int) -> None:
         """Undo `pin`."""
-
-
-class CpuPort:
-    """Host memory to host memory: memmove in one thread, done when it returns."""
-
-    mode, why = "memmove", "the state is in host memory"
-
-    def current_stream(self) -> Any:
-        return None
-
-    def side_stream(self) -> Any:
-        return None
-
-    def record(self, stream: Any) -> Any:
-        return None
-
-    def wait(self, stream: Any, event: Any) -> None:
-        return None
-
-    def copy(self, stream: Any, destination: torch.Tensor, source: torch.Tensor) -> None:
-        copy_bits(destination, source)
-
-    def join(self, event: Any) -> None:
-        return None
-
-    def pin(self, address: int, size_bytes: int) -> None:
-        return None
-
-    def unpin(self, address: int, size_bytes: int) -> None:
-        return None
-
-
-def copy_bits(destination: torch.Tensor, source: torch.Tensor) -> None:
-    """Copy between host tensors of equal shape and dtype, bit for bit; one memmove where both are contiguous."""
-    lazy = any(t.is_conj() or t.is_neg() for t in (destination, source))
-    if destination.is_contiguous() and source.is_contiguous() and not lazy:
-        # Why: memmove releases the GIL and is about twice as fast as a single-threaded torch copy.
-        ctypes.memmove(destination.data_ptr(), source.data_ptr(), source.numel() * source.element_size())
-    else:
-        destination.copy_(source)
 
 
 class AcceleratorPort:
     """CUDA, ROCm and others, through torch.Stream and torch.Event."""
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._side = torch.Stream(device)
-        self._cudart = _cudart(device)
-        self.mode = "register" if self._cudart is not None else "bounce"
+    def __init__(self, device: torch.device, cudart: Any | None) -> None:
+        """
+        Args:
+            cudart: what can pin foreign memory; None where the device has no such call.
+        """
+        self._device, self._cudart = device, cudart
+        self._side = self._new_stream()
+        self._pinned: dict[int, list[int]] = {}
+        self._ring: list[torch.Tensor] = []
+        self.mode = "register" if cudart is not None else "bounce"
         self.why = (
-            "slots are pinned by cudaHostRegister"
-            if self._cudart is not None
-            else f"{device.type} cannot pin foreign memory"
+            "slots are pinned by cudaHostRegister" if cudart is not None else f"{device.type} cannot pin foreign memory"
         )
+
+    # What a fake replaces, to write down the order of calls on a machine without a device.
+
+    def _new_stream(self) -> Any:
+        return torch.Stream(self._device)
+
+    def _new_event(self) -> Any:
+        return torch.Event(self._device, blocking=True)
+
+    def _new_chunk(self) -> torch.Tensor:
+        return torch.empty(CHUNK_BYTES, dtype=torch.uint8, pin_memory=True)
+
+    def _send(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        target.copy_(source, non_blocking=True)
+
+    def _set_device(self) -> None:
+        torch.accelerator.set_device_index(self._device.index or 0)
+
+    @property
+    def overlaps(self) -> bool:
+        return self.mode == "register"
 
     def current_stream(self) -> Any:
         return torch.accelerator.current_stream(self._device)
@@ -107,39 +109,74 @@ class AcceleratorPort:
         return self._side
 
     def record(self, stream: Any) -> Any:
-        event = torch.Event(self._device, blocking=True)
+        event = self._new_event()
         event.record(stream)
         return event
 
     def wait(self, stream: Any, event: Any) -> None:
         stream.wait_event(event)
 
-    def copy(self, stream: Any, destination: torch.Tensor, source: torch.Tensor) -> None:
-        with stream:
-            destination.copy_(source, non_blocking=self.mode == "register")
-
     def join(self, event: Any) -> None:
         event.synchronize()
 
+    def copy(self, stream: Any, slot: Destination, pieces: Sequence[Piece]) -> list[torch.Tensor]:
+        with stream:
+            if self.mode == "bounce":
+                self._bounce(stream, slot, pieces)
+                return []
+            sources = []
+            for offset, source in transfers(pieces):
+                self._send(slot.bytes_at(offset, len(source)), source)
+                sources.append(source)
+            return sources
+
+    def _bounce(self, stream: Any, slot: Destination, pieces: Sequence[Piece]) -> None:
+        """While the device fills one pinned chunk, the host copies the other one on. Done when it returns."""
+        self._ring = self._ring or [self._new_chunk(), self._new_chunk()]
+        flying: deque[tuple[Any, torch.Tensor, torch.Tensor]] = deque()
+
+        def land() -> None:
+            event, chunk, target = flying.popleft()
+            event.synchronize()
+            ctypes.memmove(target.data_ptr(), chunk.data_ptr(), len(target))
+
+        for number, (offset, source) in enumerate(transfers(pieces)):
+            if len(flying) == len(self._ring):
+                land()
+            chunk = self._ring[number % len(self._ring)][: len(source)]
+            self._send(chunk, source)
+            flying.append((self.record(stream), chunk, slot.bytes_at(offset, len(source))))
+        while flying:
+            land()
+
     def pin(self, address: int, size_bytes: int) -> None:
-        if self._cudart is None:
+        if self._cudart is None or address in self._pinned:
             return
-        torch.accelerator.set_device_index(self._device.index or 0)
-        done: list[tuple[int, int]] = []
+        self._set_device()  # a helper thread starts with device 0
+        done: list[int] = []
         for start in range(address, address + size_bytes, PIN_CHUNK_BYTES):
             length = min(PIN_CHUNK_BYTES, address + size_bytes - start)
-            if int(self._cudart.cudaHostRegister(start, length, 0)) != 0:
+            code = int(self._cudart.cudaHostRegister(start, length, 0))
+            if code != 0:
                 # All or nothing: a half-pinned slot would be copied at two speeds. The sticky error is cleared too.
-                for pinned, _ in done:
-                    self._cudart.cudaHostUnregister(pinned)
-                self.mode, self.why = "bounce", f"cudaHostRegister of {length} bytes failed"
+                self._unregister(done)
+                self._clear_error()
+                self.mode, self.why = "bounce", f"cudaHostRegister of {length} bytes failed with code {code}"
                 return
-            done.append((start, length))
+            done.append(start)
+        self._pinned[address] = done
 
-    def unpin(self, address: int, size_bytes: int) -> None:
-        if self._cudart is not None and self.mode == "register":
-            for start in range(address, address + size_bytes, PIN_CHUNK_BYTES):
-                self._cudart.cudaHostUnregister(start)
+    def unpin(self, address: int) -> None:
+        self._unregister(self._pinned.pop(address, []))
+
+    def _unregister(self, starts: Sequence[int]) -> None:
+        for start in starts:
+            self._cudart.cudaHostUnregister(start)  # type: ignore[union-attr]
+
+    def _clear_error(self) -> None:
+        """The next kernel launch of the trainer must not meet the error of a refused registration."""
+        if hasattr(self._cudart, "cudaGetLastError"):
+            self._cudart.cudaGetLastError()  # type: ignore[union-attr]
 
 
 def _cudart(device: torch.device) -> Any | None:
@@ -148,4 +185,4 @@ def _cudart(device: torch.device) -> Any | None:
 
 def port_for(device: torch.device) -> DevicePort:
     """The port of a device. One per device and evacuator: it owns a stream."""
-    return CpuPort() if device.type == "cpu" else AcceleratorPort(device)
+    return CpuPort() if device.type == "cpu" else AcceleratorPort(device, _cudart(device))

@@ -1,14 +1,14 @@
 """One evacuation: capture, plan, take the leased slot, copy, seal. Or give it up, for all ranks.
 
-Promises:  after `run` the handle is held or lost. Whatever goes wrong on the saving side costs this step, not the training;
-           what is wrong with the state itself is raised.
+Promises:  after `run` the handle is lost or on its way; it is held or lost when its flight has landed. Whatever goes wrong
+           on the saving side costs this step, not the training; what is wrong with the state itself is raised.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
 from typing import Any
 
@@ -18,41 +18,60 @@ import torch
 from hinan.core.errors import ArenaFull, Fenced, HinanError
 from hinan.core.ids import StepId, step_directory
 from hinan.formats.records import LostRecord, SealedRecord
+from hinan.formats.values import Json
 from hinan.tiers.arena import LOST, SEALED, Arena
 from hinan.tiers.publish import AlreadyPublished
 from hinan.tiers.target import now_text
 from hinan.trainer.capture import Capture, Captured
 from hinan.trainer.copying import SlotMap, enqueue
 from hinan.trainer.device import DevicePort, port_for
+from hinan.trainer.flight import Flight, watch
+from hinan.trainer.gate import Gate
 from hinan.trainer.handle import Handle
 from hinan.trainer.identity import Identity
+from hinan.trainer.inventory import Inventory
 from hinan.trainer.layout import Plan, Planner
 from hinan.trainer.liaison import Liaison
+from hinan.trainer.overlap import Overlap
 from hinan.trainer.slotmaps import SlotMaps
+from hinan.trainer.worker import Worker
 
 log = logging.getLogger("hinan")
 
 
 class Evacuation:
-    """Evacuates one state, again and again. Used by the training thread alone."""
+    """Evacuates one state, again and again. Used by the training thread; copies land in a thread of its own."""
 
     def __init__(
-        self, identity: Identity, arena: Arena, maps: SlotMaps, liaison: Liaison, state: MutableMapping[str, Any]
+        self,
+        identity: Identity,
+        arena: Arena,
+        maps: SlotMaps,
+        liaison: Liaison,
+        state: MutableMapping[str, Any],
+        gate: Gate,
+        *,
+        check_bits: bool = False,
     ) -> None:
         self._identity, self._arena, self._maps, self._liaison = identity, arena, maps, liaison
-        self._capture, self._planner = Capture(state), Planner()
+        self._gate, self._check_bits = gate, check_bits
+        self._capture, self._planner, self._inventory = Capture(state), Planner(), Inventory(state)
+        self._overlap = Overlap(gate, self._port)
         self._ports: dict[torch.device, DevicePort] = {}
+        self._landing = Worker("hinan-land")
 
     def prepare(self) -> None:
-        """Have a slot of the state's present size reserved and touched before it is needed.
+        """Have a slot of the state's present size reserved, touched and pinned before it is needed.
 
         Raises:
             CaptureError: something in the state cannot be kept; better now than at the first evacuation.
         """
-        self._liaison.want(self._planner.plan(self._capture.take().tensors).image_bytes)
+        plan = self._planner.plan(self._look().tensors)
+        self._maps.pin_with([self._port(device) for device in {part.device for part in plan.parts}])
+        self._liaison.want(plan.image_bytes)
 
     def run(self, handle: Handle, commit_at: int) -> None:
-        """Evacuate the state as it is now.
+        """Start to evacuate the state as it is now.
 
         Args:
             commit_at: newest step at or below this one that is to be committed.
@@ -60,8 +79,9 @@ class Evacuation:
             CaptureError, BudgetError, Fenced: this rank gives the step up for all ranks, and the user must know.
         """
         began = time.monotonic()
+        self.settle()
         try:
-            captured = self._capture.take()
+            captured = self._look()
             plan = self._planner.plan(captured.tensors)
             name = self._liaison.take(plan.image_bytes)
             slot = None if name is None else self._maps.get(name)
@@ -79,15 +99,61 @@ class Evacuation:
         if slot is None:
             self._lose(handle, "no slot was free in time (the agent is slow or every slot is needed)")
             return
-        try:
-            enqueue(plan, slot, self._port).join()
-            handle.image_bytes, handle.stall_s = plan.image_bytes, time.monotonic() - began
-            self._seal(handle, plan, slot, captured, commit_at)
-        finally:
-            self._liaison.give_back(slot.name)
-        self._liaison.want(plan.image_bytes)
+        small = self._inventory.small(captured.values, captured.tensors, plan.header_sum)
+        self._launch(handle, plan, slot, captured, small, commit_at, began)
 
-    def _seal(self, handle: Handle, plan: Plan, slot: SlotMap, captured: Captured, commit_at: int) -> None:
+    def settle(self) -> None:
+        """Wait until the evacuation on its way, if there is one, is held or lost."""
+        flight = self._gate.flight
+        if flight is not None:
+            flight.finish()
+            flight.wait()
+            self._gate.flight = None
+
+    def _look(self) -> Captured:
+        captured = self._capture.take()
+        self._gate.learn(captured)
+        return captured
+
+    def _launch(
+        self,
+        handle: Handle,
+        plan: Plan,
+        slot: SlotMap,
+        captured: Captured,
+        small: Mapping[str, Json],
+        commit_at: int,
+        began: float,
+    ) -> None:
+        gated, gates = self._overlap.split(plan, captured, handle.step)
+        watched = watch((n, captured.tensors[n]) for part in plan.parts if part.entry in gated for n in part.members)
+        copying = enqueue(plan, captured.tensors, slot, self._port, gated)
+        # The values are of this moment: they are made text before the trainer goes on, as the ungated copies are.
+        text = msgspec.Raw(msgspec.json.encode(small))
+
+        def end(flight: Flight) -> None:
+            if not gates:
+                handle.blocked_s = time.monotonic() - began
+            try:
+                if flight.failure is not None:
+                    self._lose(handle, f"the copy failed ({flight.failure})")
+                elif flight.torn is not None:
+                    self._tear(handle, flight)
+                else:
+                    self._seal(handle, plan, slot, text, commit_at)
+            finally:
+                self._liaison.give_back(slot.name)
+            self._liaison.want(plan.image_bytes)
+
+        flight = Flight(copying, gates, watched, end, check_bits=self._check_bits)
+        handle.image_bytes, handle.ungated_bytes, handle.flight = plan.image_bytes, copying.ungated_bytes, flight
+        handle.blocked_s = time.monotonic() - began
+        self._gate.flight = flight
+        self._landing.put(flight.land)
+        if not gates:
+            self.settle()  # nothing may be read after this call: it is held now
+
+    def _seal(self, handle: Handle, plan: Plan, slot: SlotMap, small: msgspec.Raw, commit_at: int) -> None:
         record = SealedRecord(
             attempt=handle.attempt,
             step=handle.step,
@@ -96,7 +162,7 @@ class Evacuation:
             node=self._identity.place.node,
             image_bytes=plan.image_bytes,
             header_sum=plan.header_sum,
-            small=msgspec.Raw(msgspec.json.encode(captured.small)),
+            small=small,
             commit_at=commit_at,
             held_at=now_text(),
             stall_s=handle.stall_s,
@@ -111,6 +177,11 @@ class Evacuation:
             "held step=%d attempt=%d rank=%d bytes=%d stall_s=%.4f slot=%s",
             handle.step, handle.attempt, self._identity.rank, plan.image_bytes, handle.stall_s, slot.name,
         )  # fmt: skip
+
+    def _tear(self, handle: Handle, flight: Flight) -> None:
+        why = f"{flight.torn} was changed after evac.step() and before its gate, while it was read"
+        self._gate.distrust(flight.gates, why)
+        self._lose(handle, f"{why}; from now on these copies are waited for. Call evac.gate() right before such a change")
 
     def _lose(self, handle: Handle, reason: str) -> None:
         """Give a step up for all ranks (rule C2): nobody else needs to keep it."""

@@ -26,9 +26,12 @@ from hinan.tiers.publish import AlreadyPublished
 from hinan.tiers.target import now_text
 from hinan.trainer.arguments import checked
 from hinan.trainer.cadence import CadenceKeeper, Pace, first_cadence
+from hinan.trainer.deferral import Deferral
 from hinan.trainer.evacuation import Evacuation
+from hinan.trainer.gate import Gate
 from hinan.trainer.handle import Handle
 from hinan.trainer.identity import Identity
+from hinan.trainer.lateness import LateMovers
 from hinan.trainer.liaison import Liaison, Place, refusal
 from hinan.trainer.ranks import Ranks
 from hinan.trainer.restore import Restore, Resumed
@@ -54,6 +57,8 @@ class Evacuator:
         timeout_s: what the saving side may cost training once, when the agent does not answer [s].
         tolerate: failed commits in a row that are only reported; one more raises SavingError at the next call.
         take_over: start although the previous attempt's process seems to live.
+        check: "bits" compares every copy with its source at the gate, and loses the step if they differ. It finds writes
+            that nothing else can see, and makes every evacuation wait for its copy.
 
     Raises:
         ConfigError: an argument cannot work, the ranks disagree, or there is no process group yet.
@@ -76,10 +81,12 @@ class Evacuator:
         timeout_s: float = 10.0,
         tolerate: int = 3,
         take_over: bool = False,
+        check: str = "off",
     ) -> None:
         asked = checked(
-            state=state, every=every, commit_every=commit_every, ram=ram, keep=keep, timeout_s=timeout_s, tolerate=tolerate
-        )
+            state=state, every=every, commit_every=commit_every, ram=ram, keep=keep, timeout_s=timeout_s,
+            tolerate=tolerate, check=check,
+        )  # fmt: skip
         self._state, self._fresh = state, fresh
         self._timeout_s, self._tolerate = asked.timeout_s, asked.tolerate
         warn_of_shared_store()
@@ -102,7 +109,11 @@ class Evacuator:
         self._arena.create()
         self._maps = SlotMaps(self._arena)
         self._liaison = Liaison(self._place, self._identity.hello, self._maps.prepare, asked.timeout_s)
-        self._evacuation = Evacuation(self._identity, self._arena, self._maps, self._liaison, state)
+        self._gate, self._late, self._deferral = Gate(), LateMovers(state), Deferral()
+        self._gate.on_pass = self._late.at_gate
+        self._evacuation = Evacuation(
+            self._identity, self._arena, self._maps, self._liaison, state, self._gate, check_bits=asked.check_bits
+        )
         self._pace = Pace()
         first = first_cadence(asked.every, asked.commit_every, self._ranks)
         self._cadence = CadenceKeeper(
@@ -158,17 +169,29 @@ class Evacuator:
         self._refuse_closed()
         self._step += 1
         self._pace.boundary(time.monotonic())
+        self._gate.at_boundary(self._step)
         if self._cadence.next_look and self._step >= self._cadence.next_look:
             self._quietly(lambda: self._cadence.at_step(self._step))
         if self._liaison.attention:
             self._attend()
-        if self._cadence.now.due(self._step):
+        if self._is_due():
             self._evacuate(self._cadence.now.commit_at(self._step))
         elif not self._prepared:
             # After the first step the structure is known: a slot is reserved before the first evacuation is due.
             self._evacuation.prepare()
         self._prepared = True
+        if self._deferral.since or self._cadence.now.due(self._step + 1):
+            self._gate.probe()
         return self._step
+
+    def gate(self) -> None:
+        """Say that state is about to change which no optimizer of torch changes; until the next `step()` it may.
+
+        Call it right before a hand-written update, a duck-typed optimizer's step, or the replay of a captured graph. It
+        waits until an evacuation on its way no longer reads the state: on a device by order of streams, for host memory
+        really. Called in every iteration, it earns that copies go on while the next forward and backward run.
+        """
+        self._gate.passed_by_hand()
 
     def evacuate(self, wait: str = "held", timeout_s: float | None = None) -> Handle:
         """Evacuate the present state now. Call it on all ranks alike, at the same step.
@@ -185,10 +208,10 @@ class Evacuator:
         already = self._last is not None and self._last.step == self._step  # also if it was lost: it is, for all ranks
         commit_at = self._step if wait == "committed" else self._cadence.now.commit_at(self._step)
         handle = self._last if already and self._last is not None else self._evacuate(commit_at)
-        if wait != "held":
+        if wait == "held":
+            handle.settle()
+        else:
             handle.wait(wait, timeout_s)
-        elif handle.lost is not None:
-            raise SavingError(f"step {handle.step} was not evacuated: {handle.lost}")
         return handle
 
     def close(self, *, keep_ram: bool = False) -> None:
@@ -204,8 +227,10 @@ class Evacuator:
         self._closed = True
         atexit.unregister(self._at_exit)
         try:
+            self._evacuation.settle()
             self._say_closed(keep_ram)
         finally:
+            self._gate.close()
             self._liaison.close()
             self._maps.clear()
 
@@ -219,6 +244,8 @@ class Evacuator:
             # The loop failed: the RAM copies are for the next attempt, and the agent drains the newest by itself.
             self._closed = True
             atexit.unregister(self._at_exit)
+            self._evacuation.settle()
+            self._gate.close()
             self._liaison.close()
 
     # -- evacuating ----------------------------------------------------------------------------------------------
@@ -242,13 +269,23 @@ class Evacuator:
         if self._closed:
             raise ConfigError("this Evacuator is closed: nothing is saved any more. Close it after the last step.")
 
+    def _is_due(self) -> bool:
+        return self._deferral.decide(
+            self._step,
+            due=self._cadence.now.due(self._step),
+            has_pending=lambda: self._gate.has_pending_gradients(self._step),
+            longest_gap=self._gate.longest_gap,
+        )
+
     def _evacuate(self, commit_at: int) -> Handle:
-        self._last = handle = Handle(StepId(self._identity.attempt, self._step), self._wait_for)
-        self._evacuation.run(handle, commit_at)
-        if handle.held:
-            self._pace.stall(handle.stall_s)
+        previous, self._last = self._last, Handle(StepId(self._identity.attempt, self._step), self._wait_for)
+        if previous is not None and previous.held:
+            self._pace.stall(previous.stall_s)  # only now is known what its gate cost
+        self._late.at_evacuation()
+        self._evacuation.run(self._last, commit_at)
+        if self._last.lost is None:
             self._quietly(lambda: self._cadence.at_evacuation(self._step, self._pace.measured(self._liaison.drain_s)))
-        return handle
+        return self._last
 
     # -- the agent -----------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from hinan.core.errors import ConfigError, SavingError
 from hinan.core.ids import StepId
+from hinan.trainer.flight import Flight
 
 MOMENTS = ("held", "committed")
 Watch = Callable[[StepId, str, float], None]
@@ -18,8 +19,8 @@ class Handle:
     Attributes:
         step: finished steps that the evacuated state stands for.
         attempt: number of this incarnation of the run.
-        stall_s: training time the copy cost, in seconds.
         image_bytes: length of the image.
+        ungated_bytes: what was copied before training went on; the rest was copied beside it.
         lost: why it was given up before it was held; None if it was not.
 
     *held*: this rank's copy is whole and the trainer may overwrite its state. *committed*: one record on the target names
@@ -28,8 +29,10 @@ class Handle:
 
     def __init__(self, step_id: StepId, watch: Watch) -> None:
         self.step, self.attempt = step_id.step, step_id.attempt
-        self.stall_s = 0.0
+        self.blocked_s = 0.0
         self.image_bytes = 0
+        self.ungated_bytes = 0
+        self.flight: Flight | None = None
         self.lost: str | None = None
         self._step_id, self._watch = step_id, watch
         self._held = threading.Event()
@@ -39,9 +42,26 @@ class Handle:
         return f"<Handle step {self.step} attempt {self.attempt} {state}>"
 
     @property
+    def stall_s(self) -> float:
+        """Training time it has cost so far, in seconds: in the call that started it, and at the gate."""
+        return self.blocked_s + (self.flight.waited_s if self.flight is not None else 0.0)
+
+    @property
     def held(self) -> bool:
         """Whether this rank's copy is whole."""
         return self._held.is_set()
+
+    def settle(self) -> None:
+        """Wait until this rank's copy is whole. Nothing changes the state meanwhile: the trainer waits here.
+
+        Raises:
+            SavingError: it was lost; the reason is the message.
+        """
+        if self.flight is not None:
+            self.flight.finish()
+            self.flight.wait()
+        if self.lost is not None:
+            raise SavingError(f"step {self.step} was not evacuated: {self.lost}")
 
     def mark_held(self) -> None:
         """Called once, by the evacuator, after the seal stands."""
@@ -60,6 +80,5 @@ class Handle:
         """
         if moment not in MOMENTS:
             raise ConfigError(f"wait({moment!r}): the moments of an evacuation are {' and '.join(MOMENTS)}")
-        if self.lost is not None:
-            raise SavingError(f"step {self.step} was not evacuated: {self.lost}")
+        self.settle()
         self._watch(self._step_id, moment, float("inf") if timeout_s is None else timeout_s)

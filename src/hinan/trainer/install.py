@@ -21,7 +21,7 @@ from hinan.formats.image import Header
 from hinan.formats.values import Json, child, decode_value
 from hinan.trainer.capture import optimizer_names, parameter_names
 from hinan.trainer.codecs import codec_named
-from hinan.trainer.device import copy_bits
+from hinan.trainer.hostport import copy_bits
 from hinan.trainer.layout import SAFETENSORS_WORD
 from hinan.trainer.modules import ModuleTensors, unwrap
 

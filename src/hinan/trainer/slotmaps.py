@@ -8,11 +8,13 @@ Relies on: the liaison's thread calling `prepare` when a lease is granted, so th
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 
 from hinan.tiers.arena import Arena
 from hinan.tiers.mapping import map_file, populate
 from hinan.trainer.copying import SlotMap
+from hinan.trainer.device import DevicePort
 
 
 class SlotMaps:
@@ -21,12 +23,24 @@ class SlotMaps:
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
         self._maps: dict[str, SlotMap] = {}
+        self._ports: list[DevicePort] = []
         self._lock = threading.Lock()
 
     def prepare(self, name: str) -> None:
         """Map a slot and touch its pages. A slot that cannot be mapped now is an error for `get`, not for this."""
         with suppress(OSError):
-            populate(self.get(name).view)
+            slot = self.get(name)
+            populate(slot.view)
+            self._pin(slot)
+
+    def pin_with(self, ports: Sequence[DevicePort]) -> None:
+        """Pin slots for these devices, each when it is prepared. Called after the restore, which needs no pinned memory."""
+        with self._lock:
+            self._ports = list(ports)
+
+    def _pin(self, slot: SlotMap) -> None:
+        for port in self._ports:
+            port.pin(slot.address, len(slot.view))
 
     def get(self, name: str) -> SlotMap:
         """The map of a slot.
@@ -38,7 +52,7 @@ class SlotMaps:
             known = self._maps.get(name)
             if known is not None and self._stands(known):
                 return known
-            self._maps = {n: slot for n, slot in self._maps.items() if self._stands(slot)}
+            self._drop([slot for slot in self._maps.values() if not self._stands(slot)])
             path = self._arena.path(name)
             inode = path.stat().st_ino
             self._maps[name] = SlotMap(name, map_file(path, writable=True), inode)
@@ -47,7 +61,13 @@ class SlotMaps:
     def clear(self) -> None:
         """Let all maps go."""
         with self._lock:
-            self._maps.clear()
+            self._drop(list(self._maps.values()))
+
+    def _drop(self, slots: Sequence[SlotMap]) -> None:
+        for slot in slots:
+            for port in self._ports:
+                port.unpin(slot.address)  # before the map goes: the driver must not keep pages that are no longer ours
+            del self._maps[slot.name]
 
     def _stands(self, slot: SlotMap) -> bool:
         """Whether the file that is mapped is still the one of that name: a removed slot's name is given out again."""

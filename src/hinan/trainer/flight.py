@@ -1,0 +1,133 @@
+"""One evacuation on its way: from the boundary that started it to the moment it is held, or found torn (rules D1 to D3).
+
+Two threads meet here. The trainer passes the gate (`hold`), or reaches the next boundary without having passed it
+(`finish`); the landing thread waits for the last copy and ends the flight.
+
+Invariant:  sources are looked at for the last time before the trainer may change them by right: by whoever comes first,
+            the gate or the end of the last copy. What has moved by then was moved by nobody we know, and is torn.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+import torch
+
+from hinan.trainer.copying import Copying
+from hinan.trainer.pieces import flat_bytes
+
+Watched = list[tuple[str, torch.Tensor, int]]
+"""(name, live tensor, its version when the copy began)."""
+
+
+def watch(tensors: Iterable[tuple[str, torch.Tensor]]) -> Watched:
+    """Note the versions of live tensors."""
+    return [(name, tensor, version(tensor)) for name, tensor in tensors]
+
+
+def version(tensor: torch.Tensor) -> int:
+    """torch's count of in-place changes. A tripwire, not a proof: `.data` writes, fused steps and graphs do not count."""
+    return -1 if tensor.is_inference() else tensor._version
+
+
+def moved(watched: Watched) -> str | None:
+    """Name of a tensor that was changed in place since it was watched."""
+    return next((name for name, tensor, before in watched if version(tensor) != before), None)
+
+
+class Flight:
+    """Copies under way, the gates they wait for, and what becomes of them.
+
+    Attributes:
+        torn: name of a tensor that changed while it might still be read; None as long as none is known.
+        failure: what went wrong on the way; None if nothing did.
+        waited_s: time the trainer was held back at the gate.
+    """
+
+    def __init__(
+        self, copying: Copying, gates: frozenset[str], watched: Watched, end: Callable[[Flight], None], *, check_bits: bool
+    ) -> None:
+        """
+        Args:
+            end: called once, in the landing thread, when nothing is read any more: seals, or gives the step up.
+            check_bits: compare every copy with its source at the gate; only then is it held.
+        """
+        self.gates, self.waited_s = gates, 0.0
+        self.torn: str | None = None
+        self.failure: Exception | None = None
+        self._copying, self._watched, self._end, self._check_bits = copying, watched, end, check_bits
+        self._lock = threading.Lock()
+        self._is_judged = False
+        self._is_passed = not gates
+        self._may_end = threading.Event()
+        self._landed = threading.Event()
+        if self._is_passed or not check_bits:
+            self._may_end.set()
+
+    @property
+    def is_passed(self) -> bool:
+        """Whether the trainer may change the sources: all copies come before whatever it does next."""
+        return self._is_passed
+
+    @property
+    def has_landed(self) -> bool:
+        return self._landed.is_set()
+
+    def hold(self, gates: Iterable[str]) -> None:
+        """An optimizer is about to step: order it after the copies. On a device the host does not wait."""
+        if not self._is_passed and not self.gates.isdisjoint(gates):
+            self._pass(self._copying.hold_back)
+
+    def finish(self) -> None:
+        """A boundary, or the end, was reached without the gate: wait on the host for the copies."""
+        if not self._is_passed:
+            self._pass(self._copying.join)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until it is held or given up."""
+        return self._landed.wait(timeout_s)
+
+    def land(self) -> None:
+        """The landing thread's part."""
+        try:
+            self._copying.join()
+            self._judge()
+            self._may_end.wait()
+            self._copying.let_go()
+            self._watched = []
+        except Exception as error:  # noqa: BLE001 - whatever failed, what lies in the slot is not known to be whole
+            self.failure = error
+        finally:
+            try:
+                self._end(self)
+            finally:
+                self._landed.set()
+
+    def _pass(self, order: Callable[[], None]) -> None:
+        began = time.monotonic()
+        self._judge()
+        try:
+            order()
+            if self._check_bits:
+                self._copying.join()
+                self._compare()
+        except Exception as error:  # noqa: BLE001 - the saving side failed: the step is lost, the trainer goes on
+            self.failure = error
+        self._may_end.set()
+        self._is_passed = True
+        self.waited_s += time.monotonic() - began
+
+    def _judge(self) -> None:
+        with self._lock:
+            if not self._is_judged:
+                self._is_judged = True
+                self.torn = self.torn or moved(self._watched)
+
+    def _compare(self) -> None:
+        for piece in self._copying.gated:
+            copied = self._copying.slot.bytes_at(piece.offset, piece.size_bytes)
+            if not torch.equal(copied, flat_bytes(piece).cpu()):
+                self.torn = self.torn or piece.entry
+                return

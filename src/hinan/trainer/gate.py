@@ -1,0 +1,255 @@
+"""The gate: what makes an optimizer wait until an evacuation in flight no longer reads its tensors (rules D1, D2).
+
+One hook on all optimizers of the process sees plain, wrapped, scaled, fused, compiled and in-backward steps, from whatever
+thread. It holds back only optimizers whose parameters are captured. `evac.gate()` is for what no hook sees.
+
+Overlap is earned: copies may outlive `evac.step()` only for gates that were passed in the iteration that just ended and in
+the one before, and whose tensors were seen to stay as they were between a boundary and the gate. Everybody else is waited
+for, which is always right and only slower.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from hinan.trainer.capture import BY_HAND, Captured
+from hinan.trainer.flight import Flight, Watched, moved, version, watch
+
+log = logging.getLogger("hinan")
+
+EARNED_AFTER = 2
+"""Iterations in a row in which a gate must have been passed."""
+
+
+@dataclass
+class _Seen:
+    """What is known of one gate.
+
+    Attributes:
+        last: the iteration in which it was passed last.
+        in_a_row: iterations in a row; one without the gate in which nothing moved does not count at all.
+        is_clean: passed once with its tensors watched since the boundary, and unmoved.
+        distrust: why it never earns overlap; "" as long as it may.
+        after: version of its first parameter after the last step.
+    """
+
+    last: int = 0
+    in_a_row: int = 0
+    is_clean: bool = False
+    distrust: str = ""
+    after: int = -1
+
+    def pass_in(self, iteration: int, *, unmoved: bool) -> None:
+        """The gate was passed. `unmoved`: nothing is known to have changed its tensors since it was passed last."""
+        if self.last == iteration:
+            return
+        self.in_a_row = self.in_a_row + 1 if unmoved else 1
+        self.last = iteration
+
+
+class Gate:
+    """All gates of one evacuator. Passed by any thread, asked at boundaries by the training thread."""
+
+    def __init__(self) -> None:
+        self.flight: Flight | None = None
+        self.on_pass: Callable[[], None] | None = None
+        """Called at each first gate of an iteration, as long as somebody wants to know."""
+        self._seen: dict[str, _Seen] = {BY_HAND: _Seen()}
+        self._parameters: Mapping[int, tuple[str, ...]] = {}
+        self._optimizers: Mapping[str, torch.optim.Optimizer] = {}
+        self._gates_of: weakref.WeakKeyDictionary[torch.optim.Optimizer, tuple[int, tuple[str, ...]]]
+        self._gates_of = weakref.WeakKeyDictionary()
+        self._iteration = 1
+        self._passed_in = 0
+        self._longest_gap = 0
+        self._gated: dict[str, list[tuple[str, weakref.ref[torch.Tensor]]]] = {}
+        self._watched: dict[str, Watched] = {}
+        self._handles: list[Any] = []
+        if "torch._dynamo" in sys.modules:  # an optimizer was made; without one, importing it would cost two seconds
+            self._listen()
+
+    # -- what the loop tells --------------------------------------------------------------------------------------
+
+    def learn(self, captured: Captured) -> None:
+        """Which optimizers and parameters there are now."""
+        if captured.optimizers and not self._handles:
+            self._listen()
+        if captured.parameters != self._parameters:
+            self._parameters = captured.parameters
+            self._gates_of = weakref.WeakKeyDictionary()
+        self._optimizers = captured.optimizers
+        for name in captured.optimizers:
+            self._seen.setdefault(name, _Seen())
+        self._gated = {name: [] for name, seen in self._seen.items() if not seen.is_clean}
+        if self._gated:
+            for name, tensor in captured.tensors.items():
+                for gate in captured.gates.get(name, ()):
+                    if gate in self._gated:
+                        self._gated[gate].append((name, weakref.ref(tensor)))
+
+    def at_boundary(self, step: int) -> None:
+        """`step` iterations have ended. A copy whose gate was not passed in this one is waited for."""
+        self._iteration = step + 1
+        if self.flight is not None:
+            self.flight.finish()
+        self._watched = {}
+
+    def probe(self) -> None:
+        """Watch the tensors of gates that are not known to be clean, until each is passed. Called at a boundary."""
+        self._watched = {
+            gate: watch((name, tensor) for name, weak in named if (tensor := weak()) is not None)
+            for gate, named in self._gated.items()
+            if not self._seen[gate].is_clean
+        }
+
+    def passed_by_hand(self) -> None:
+        """The loop says so itself: from now on until the next boundary anything may change."""
+        self._pass([*self._seen], unmoved=lambda seen: True)
+
+    def close(self) -> None:
+        """Stop listening."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    # -- what boundaries ask --------------------------------------------------------------------------------------
+
+    def earned(self) -> frozenset[str]:
+        """Gates for which copies may go on after the boundary that was just reached."""
+        return frozenset(
+            name
+            for name, seen in self._seen.items()
+            if seen.last == self._iteration - 1 and seen.in_a_row >= EARNED_AFTER and seen.is_clean and not seen.distrust
+        )
+
+    def why_not(self, name: str) -> str:
+        """Why a gate has not earned overlap, and what to write; "" if it only needs another iteration or two."""
+        seen = self._seen.get(name, _Seen())
+        if seen.distrust:
+            return f"{name}: {seen.distrust}"
+        if seen.last == 0 and name == BY_HAND:
+            return (
+                "trainable parameters that belong to no torch optimizer of the state: put their optimizer into the state, or "
+                "call evac.gate() right before they change"
+            )
+        if seen.last == 0:
+            return f"{name}: none of its steps was seen by torch's optimizer hook; call evac.gate() right before it steps"
+        return ""
+
+    def distrust(self, gates: Iterable[str], why: str) -> None:
+        """These gates never earn overlap again."""
+        for name in gates:
+            self._seen.setdefault(name, _Seen()).distrust = why
+
+    def has_pending_gradients(self, step: int) -> bool:
+        """Whether gradients wait that no optimizer has consumed in the iteration that just ended (rule D4)."""
+        if self._passed_in == step:
+            return False
+        heard = (o for name, o in self._optimizers.items() if not self._seen[name].distrust)
+        groups = (group for optimizer in heard for group in optimizer.param_groups)
+        return any(p.grad is not None for group in groups for p in group["params"])
+
+    @property
+    def longest_gap(self) -> int:
+        """Most iterations from one passing of any gate to the next; 0 before it is known."""
+        return self._longest_gap
+
+    # -- passing --------------------------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        """Hooks reach this object weakly: a forgotten evacuator must not be kept alive by every optimizer."""
+        weak = weakref.ref(self)
+
+        def before(optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
+            gate = weak()
+            if gate is not None:
+                gate._before(optimizer)
+
+        def after(optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
+            gate = weak()
+            if gate is not None:
+                gate._after(optimizer)
+
+        # Why disabled: a compiled step must call the hook, not trace it.
+        self._handles = [
+            register_optimizer_step_pre_hook(torch.compiler.disable(before)),
+            register_optimizer_step_post_hook(torch.compiler.disable(after)),
+        ]
+
+    def _before(self, optimizer: torch.optim.Optimizer) -> None:
+        names = self._names(optimizer)
+        if not names:
+            return
+        if _is_capturing():
+            self.distrust(
+                names, "its steps are replayed from a graph, which no hook sees; call evac.gate() before the replay"
+            )
+        first = _first_parameter(optimizer)
+
+        def unmoved(seen: _Seen) -> bool:
+            # A gap in which nothing moved (accumulation, a skipped step) is no break; one in which something did is.
+            return seen.last >= self._iteration - 1 or (first is not None and version(first) == seen.after)
+
+        self._pass(names, unmoved)
+
+    def _pass(self, names: Iterable[str], unmoved: Callable[[_Seen], bool]) -> None:
+        if self._passed_in != self._iteration:
+            if self._passed_in:
+                self._longest_gap = max(self._longest_gap, self._iteration - self._passed_in)
+            self._passed_in = self._iteration
+            if self.on_pass is not None:
+                self.on_pass()
+        for name in names:
+            seen = self._seen[name]
+            watched = self._watched.pop(name, None)
+            if watched is not None:
+                self._judge(name, seen, watched)
+            seen.pass_in(self._iteration, unmoved=unmoved(seen))
+        if self.flight is not None:
+            self.flight.hold(names)
+
+    def _judge(self, name: str, seen: _Seen, watched: Watched) -> None:
+        culprit = moved(watched)
+        if culprit is None:
+            seen.is_clean = True
+        else:
+            seen.distrust = (
+                f"{culprit} is changed after evac.step() and before its optimizer steps, so it cannot be read meanwhile"
+            )
+
+    def _after(self, optimizer: torch.optim.Optimizer) -> None:
+        first = _first_parameter(optimizer)
+        if first is not None:
+            for name in self._names(optimizer):
+                self._seen[name].after = version(first)
+
+    def _names(self, optimizer: torch.optim.Optimizer) -> tuple[str, ...]:
+        """Gates that a step of this optimizer passes: those of its parameters. A wrapper's inner optimizer has them too."""
+        size = sum(len(group["params"]) for group in optimizer.param_groups)
+        known = self._gates_of.get(optimizer)
+        if known is not None and known[0] == size:
+            return known[1]
+        found = {
+            name: None
+            for group in optimizer.param_groups
+            for p in group["params"]
+            for name in self._parameters.get(id(p), ())
+        }
+        self._gates_of[optimizer] = size, tuple(found)
+        return tuple(found)
+
+
+def _first_parameter(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
+    return next((p for group in optimizer.param_groups for p in group["params"]), None)
+
+
+def _is_capturing() -> bool:
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()

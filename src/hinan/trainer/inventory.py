@@ -1,0 +1,69 @@
+"""What an evacuation says about itself beside the state: generators, what was left out, the memory it was taken from.
+
+Read by `hinan show` (what is kept, what is left, which ratio) and by a restore (the generators).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from hinan.formats.values import Json, encode_value
+from hinan.trainer.modules import unwrap
+from hinan.trainer.rng import rng_state
+
+
+class Inventory:
+    """The part of a sealed record's `small` that is not the user's state. What was left out is counted once a layout."""
+
+    def __init__(self, state: Mapping[str, Any]) -> None:
+        self._state = state
+        self._layout = ""
+        self._left: list[tuple[str, int]] = []
+        self._host_bytes = 0
+
+    def small(self, values: Mapping[str, Json], tensors: Mapping[str, torch.Tensor], layout: str) -> dict[str, Json]:
+        """All small values of one evacuation.
+
+        Args:
+            values: the state's plain values.
+            layout: sum of the image's header; what was left out is counted again when it has changed.
+        """
+        if layout != self._layout:
+            self._layout, self._left = layout, left_out(self._state)
+            self._host_bytes = storage_bytes(tensors) + sum(size for _, size in self._left)
+        return {
+            "state": values,
+            "rng": encode_value(rng_state(), lambda path, value: None, "rng"),
+            "left": self._left,
+            "device_memory_bytes": self._memory_in_use(),
+        }
+
+    def _memory_in_use(self) -> int:
+        """Device memory in use, in bytes; for a state on the CPU what is kept and left out together."""
+        return int(torch.accelerator.memory_allocated()) if torch.accelerator.is_available() else self._host_bytes
+
+
+def left_out(state: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """What modules hold and no restart needs: gradients (one sum a module) and buffers that are not persistent."""
+    left: list[tuple[str, int]] = []
+    for key, value in state.items():
+        if isinstance(value, nn.Module):
+            bare = unwrap(value)
+            grads = sum(p.grad.nbytes for p in bare.parameters() if p.grad is not None)
+            left += [(f"{key} (gradients)", grads)] if grads else []
+            left += [
+                (f"{key}.{prefix}.{name}" if prefix else f"{key}.{name}", tensor.nbytes)
+                for prefix, module in bare.named_modules()
+                for name in module._non_persistent_buffers_set
+                if (tensor := module._buffers[name]) is not None
+            ]
+    return left
+
+
+def storage_bytes(tensors: Mapping[str, torch.Tensor]) -> int:
+    """Bytes of the storages behind these tensors, each once."""
+    return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors.values()}.values())
