@@ -9,10 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from hinan.host import spawn
-from hinan.trainer import device, evacuation, evacuator, restore, start
+from hinan.trainer import evacuation, evacuator, hostport, restore, start
 from tests.programs import loop
 from tests.programs.points import around, reach
 
@@ -47,14 +45,16 @@ def start_held_agents() -> None:
 
 
 def _hold_in_mid_copy(tail: str) -> None:
-    def copy(_: Any, stream: Any, destination: torch.Tensor, source: torch.Tensor) -> None:
-        half = source.numel() // 2
-        device.copy_bits(destination[:half], source[:half])
+    whole = hostport.memmove
+
+    def memmove(destination: int, source: int, size_bytes: int) -> None:
+        half = size_bytes // 2
+        whole(destination, source, half)
         if half > 1 << 12:
             reach("copying" + tail)
-        device.copy_bits(destination[half:], source[half:])
+        whole(destination + half, source + half, size_bytes - half)
 
-    device.CpuPort.copy = copy  # type: ignore[method-assign]
+    hostport.memmove = memmove  # type: ignore[assignment]
 
 
 def _hold_in_mid_install(tail: str) -> None:

@@ -55,7 +55,7 @@ class FakeDriver:
         self.calls = 0
         self.error = 0
 
-    def cudaHostRegister(self, address: int, size_bytes: int, flags: int) -> int:  # noqa: N802
+    def cudaHostRegister(self, address: int, size_bytes: int, flags: int) -> int:
         self.calls += 1
         if self.calls - 1 == self.refuse_at:
             self.error = 2
@@ -63,11 +63,11 @@ class FakeDriver:
         self.registered[address] = size_bytes
         return 0
 
-    def cudaHostUnregister(self, address: int) -> int:  # noqa: N802
+    def cudaHostUnregister(self, address: int) -> int:
         del self.registered[address]
         return 0
 
-    def cudaGetLastError(self) -> int:  # noqa: N802
+    def cudaGetLastError(self) -> int:
         error, self.error = self.error, 0
         return error
 

@@ -37,7 +37,7 @@ def _plain(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 BY_HAND = "evac.gate()"
-"""The gate of what no optimizer of torch owns: trainable parameters and duck-typed optimizers. Only the loop can pass it."""
+"""The gate of trainable parameters and duck-typed optimizers that no optimizer of torch owns; only the loop can pass it."""
 
 
 @dataclass
@@ -254,7 +254,7 @@ def unsupported(path: str, tensor: torch.Tensor) -> CaptureError:
         why = "is on the meta device and has no values; materialise it first"
     else:
         why = (
-            f"is a {tensor.layout} tensor{' (quantised)' if tensor.is_quantized else ''}; only dense strided tensors can be "
-            "kept. Keep its parts (indices, values) instead."
+            f"is a {tensor.layout} tensor{' (quantised)' if tensor.is_quantized else ''}; only dense strided tensors can "
+            "be kept. Keep its parts (indices, values) instead."
         )
     return CaptureError(f"{path} {why}", path=path)

@@ -57,8 +57,8 @@ class Evacuator:
         timeout_s: what the saving side may cost training once, when the agent does not answer [s].
         tolerate: failed commits in a row that are only reported; one more raises SavingError at the next call.
         take_over: start although the previous attempt's process seems to live.
-        check: "bits" compares every copy with its source at the gate, and loses the step if they differ. It finds writes
-            that nothing else can see, and makes every evacuation wait for its copy.
+        check: "bits" digests the state at each evacuation, and at the gate compares it and its copy with that; a step that
+            differs is given up. It finds writes that nothing else can see, and costs more than a copy that is waited for.
 
     Raises:
         ConfigError: an argument cannot work, the ranks disagree, or there is no process group yet.

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 
 import torch
 
+from hinan.formats.digest import digest
 from hinan.trainer.copying import Copying
 from hinan.trainer.pieces import flat_bytes
 
@@ -52,12 +53,14 @@ class Flight:
         """
         Args:
             end: called once, in the landing thread, when nothing is read any more: seals, or gives the step up.
-            check_bits: compare every copy with its source at the gate; only then is it held.
+            check_bits: digest the sources now, and at the gate compare both them and their copies with that; only then is
+                it held. Comparing the two with each other would not do: both may be younger than the boundary.
         """
         self.gates, self.waited_s = gates, 0.0
         self.torn: str | None = None
         self.failure: Exception | None = None
         self._copying, self._watched, self._end, self._check_bits = copying, watched, end, check_bits
+        self._digests = [_bits(flat_bytes(piece)) for piece in copying.gated] if check_bits else []
         self._lock = threading.Lock()
         self._is_judged = False
         self._is_passed = not gates
@@ -104,6 +107,7 @@ class Flight:
                 self._end(self)
             finally:
                 self._landed.set()
+                self._forget()
 
     def _pass(self, order: Callable[[], None]) -> None:
         began = time.monotonic()
@@ -118,6 +122,13 @@ class Flight:
         self._may_end.set()
         self._is_passed = True
         self.waited_s += time.monotonic() - began
+        self._forget()
+
+    def _forget(self) -> None:
+        """Landed and passed: the handle that keeps this flight must not keep a slot mapped."""
+        with self._lock:
+            if self._is_passed and self.has_landed:
+                self.__dict__.pop("_copying", None)
 
     def _judge(self) -> None:
         with self._lock:
@@ -126,8 +137,12 @@ class Flight:
                 self.torn = self.torn or moved(self._watched)
 
     def _compare(self) -> None:
-        for piece in self._copying.gated:
+        for piece, at_boundary in zip(self._copying.gated, self._digests, strict=True):
             copied = self._copying.slot.bytes_at(piece.offset, piece.size_bytes)
-            if not torch.equal(copied, flat_bytes(piece).cpu()):
+            if _bits(copied) != at_boundary or _bits(flat_bytes(piece)) != at_boundary:
                 self.torn = self.torn or piece.entry
                 return
+
+
+def _bits(flat: torch.Tensor) -> str:
+    return digest(flat.cpu().numpy().data)

@@ -137,8 +137,8 @@ class Gate:
             return f"{name}: {seen.distrust}"
         if seen.last == 0 and name == BY_HAND:
             return (
-                "trainable parameters that belong to no torch optimizer of the state: put their optimizer into the state, or "
-                "call evac.gate() right before they change"
+                "trainable parameters that belong to no torch optimizer of the state: put their optimizer into the state, "
+                "or call evac.gate() right before they change"
             )
         if seen.last == 0:
             return f"{name}: none of its steps was seen by torch's optimizer hook; call evac.gate() right before it steps"
@@ -180,8 +180,8 @@ class Gate:
 
         # Why disabled: a compiled step must call the hook, not trace it.
         self._handles = [
-            register_optimizer_step_pre_hook(torch.compiler.disable(before)),
-            register_optimizer_step_post_hook(torch.compiler.disable(after)),
+            register_optimizer_step_pre_hook(torch.compiler.disable(before)),  # type: ignore[no-untyped-call]
+            register_optimizer_step_post_hook(torch.compiler.disable(after)),  # type: ignore[no-untyped-call]
         ]
 
     def _before(self, optimizer: torch.optim.Optimizer) -> None:
@@ -252,4 +252,5 @@ def _first_parameter(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
 
 
 def _is_capturing() -> bool:
-    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+    """Whether what the trainer does now is recorded into a graph rather than done."""
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()  # type: ignore[no-untyped-call]

@@ -17,7 +17,8 @@ import torch
 from hinan.trainer.pieces import Piece
 from hinan.trainer.worker import Worker
 
-_memmove = ctypes.memmove
+memmove = ctypes.memmove
+"""One long call without the interpreter's lock. Looked up at each copy, so that a test can hold one in its middle."""
 HERE = "here"
 """The trainer's own "stream": what is enqueued on it is done when the call returns."""
 
@@ -67,7 +68,7 @@ class CpuPort:
         def work() -> None:
             try:
                 for move in moves:
-                    _memmove(*move)
+                    memmove(*move)
                 for target, source in odd:
                     copy_bits(target.view(source.dtype).view(source.shape), source)
             except Exception as error:  # noqa: BLE001 - told to whoever joins
@@ -94,7 +95,7 @@ def copy_bits(destination: torch.Tensor, source: torch.Tensor) -> None:
     lazy = any(t.is_conj() or t.is_neg() for t in (destination, source))
     if destination.is_contiguous() and source.is_contiguous() and not lazy:
         # Why: memmove releases the GIL and is about twice as fast as a single-threaded torch copy.
-        _memmove(destination.data_ptr(), source.data_ptr(), source.numel() * source.element_size())
+        memmove(destination.data_ptr(), source.data_ptr(), source.numel() * source.element_size())
     elif lazy:
         destination.copy_(source)
     else:

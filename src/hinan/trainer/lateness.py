@@ -1,4 +1,4 @@
-"""Finds schedulers and scalers that move after `evac.step()`: their state would be one move old in every image (rule D4)."""
+"""Finds schedulers and scalers that move after `evac.step()`: every image would hold them one move behind (rule D4)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Mark = tuple[object, ...]
 class LateMovers:
     """Compares three moments of the first evacuation: the gate before it, its boundary, the gate after it.
 
-    What stood still between optimizer step and boundary, and moved between boundary and the next optimizer step, moves late.
-    What moves in both, or at the start of an iteration by design and not once before, cannot be told apart and is not named.
+    What stood still between optimizer step and boundary, and moved between boundary and the next optimizer step, moves
+    late. (So does one that is meant to move at the start of an iteration; resumed, that one is right all the same.)
     """
 
     def __init__(self, state: Mapping[str, Any]) -> None:
@@ -40,8 +40,8 @@ class LateMovers:
         for name, boundary in self._at_boundary.items():
             if self._at_gate.get(name) == boundary != now.get(name):
                 log.warning(
-                    "%s moves after evac.step(): what is evacuated is one move behind. Make evac.step() the last statement of "
-                    "the iteration", name,
+                    "%s moves after evac.step(): what is evacuated is one move behind. Make evac.step() the last statement "
+                    "of the iteration, unless it is meant to move at the start of the next one", name,
                 )  # fmt: skip
 
     def at_evacuation(self) -> None:

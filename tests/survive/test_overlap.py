@@ -1,0 +1,92 @@
+"""Copies that go on while training does: what is held is the boundary's, whatever the loop changes (rules D1 to D4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.harness.job import Job
+
+MakeJob = Callable[..., Job]
+
+
+class Seen(NamedTuple):
+    """One evacuation of a loop of `tests.programs.overlap`."""
+
+    step: int
+    how: str
+    end: str
+    differ: list[str]
+
+
+def trained(make_job: MakeJob, kind: str, **settings: Any) -> tuple[list[Seen], str]:
+    """What became of each evacuation, and the log."""
+    job = make_job("run")
+    job.start_agent()
+    (child,) = job.start(program="overlap:main", kind=kind, **settings)
+    child.ok()
+    lines = [line.split() for line in (job.out / "evacuations").read_text().splitlines()]
+    return [Seen(int(line[0]), line[1], line[2], line[3:]) for line in lines], child.output
+
+
+OVERLAPS = [
+    "adamw", "fused", "momentum", "compiled", "wrapped", "in_backward", "lbfgs", "batch_norm", "amax", "ema", "tensor_lr",
+    "duck_typed_with_gate", "replaced_storages", "scaled",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", OVERLAPS)
+def test_what_is_held_is_the_boundarys(make_job: MakeJob, kind: str) -> None:
+    """Overlap is earned and used, each optimizer is held back, and no byte of the image is younger than its boundary."""
+    seen, _ = trained(make_job, kind)
+    assert [s for s in seen if s.end == "lost" or s.differ] == []
+    assert [s.how for s in seen[-2:]].count("overlapped") >= 1
+    assert sum(s.how == "overlapped" for s in seen) >= 3
+    assert seen[0].how == "waited"  # nobody has earned anything at the first boundary
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [("duck_typed", "call evac.gate() right before"), ("max_norm", "is changed after evac.step() and before")],
+)
+def test_what_has_not_earned_overlap_is_waited_for_and_told(make_job: MakeJob, kind: str, why: str) -> None:
+    """Nothing is torn and nothing is lost; one notice says why and what to write."""
+    seen, log = trained(make_job, kind)
+    assert [s for s in seen if s.end == "lost" or s.differ] == []
+    assert {s.how for s in seen} == {"waited"}
+    assert log.count(why) == 1
+
+
+def test_a_counted_write_before_the_gate_costs_one_step(make_job: MakeJob) -> None:
+    """The version tells: the step is given up, named, and from then on the copies are waited for."""
+    seen, log = trained(make_job, "counted_write")
+    lost = [s.step for s in seen if s.end == "lost"]
+    assert lost == [6]
+    assert {s.how for s in seen if s.step > 6} == {"waited"}
+    assert [s for s in seen if s.differ] == []
+    assert "model.0.weight was changed after evac.step() and before its gate" in log
+
+
+@pytest.mark.parametrize("kind", ["data_write", "moment_write"])
+def test_check_bits_finds_what_no_version_counts(make_job: MakeJob, kind: str) -> None:
+    """Without the check such a write is in the image; with it the step is given up and the loop is waited for."""
+    seen, _ = trained(make_job, kind)
+    assert any(s.differ for s in seen), "the planted write must tear, or this test shows nothing"
+
+
+@pytest.mark.parametrize("kind", ["data_write", "moment_write", "adamw", "batch_norm"])
+def test_with_check_bits_nothing_torn_is_held(make_job: MakeJob, kind: str) -> None:
+    seen, _ = trained(make_job, kind, check="bits")
+    assert [s for s in seen if s.differ] == []
+    assert [s.step for s in seen if s.end == "lost"] == ([6] if "write" in kind else [])
+    assert {s.how for s in seen if s.step > 6} == ({"waited"} if "write" in kind else {"overlapped"})
+
+
+def test_evacuations_wait_for_gradients_to_be_consumed(make_job: MakeJob) -> None:
+    """D4: with an optimizer step every fourth iteration, evacuations due every third come at the next one without them."""
+    seen, _ = trained(make_job, "accumulated", steps=26, every=3)
+    assert [s.step for s in seen] == [4, 8, 12, 16, 20, 24]
+    assert [s for s in seen if s.end == "lost" or s.differ] == []
+    assert seen[-1].how == "overlapped"
