@@ -368,7 +368,7 @@ KINDS: dict[str, Kind] = {
 
 
 def main(target: str, out: str, kind: str, steps: int = 10, every: int = 1, check: str = "off", **_: Any) -> None:
-    """Train one kind; for each evacuation write what became of it, and which tensors are not as they were at the boundary."""
+    """Train one kind; for each evacuation write what became of it, and which tensors are not those of the boundary."""
     logging.basicConfig(level=logging.INFO, format="%(name)s %(levelname)s %(message)s", force=True)
     slow, loop = SlowCopy(), Loop()
     iteration = KINDS[kind](loop)

@@ -28,15 +28,17 @@ class LateMovers:
         self._state = state
         self._at_gate: dict[str, Mark] = {}
         self._at_boundary: dict[str, Mark] | None = None
-        self.is_done = False
+        self._is_done = False
 
     def at_gate(self) -> None:
         """The first optimizer step of an iteration is about to begin."""
+        if self._is_done:
+            return
         now = dict(_marks(self._state))
         if self._at_boundary is None:
             self._at_gate = now
             return
-        self.is_done = True
+        self._is_done = True
         for name, boundary in self._at_boundary.items():
             if self._at_gate.get(name) == boundary != now.get(name):
                 log.warning(
