@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -48,7 +48,10 @@ class Settings:
             shutil.rmtree(ram, ignore_errors=True)
 
 
-def call(function: str, settings: Settings, timeout_s: float = 1800.0, **arguments: Any) -> Any:
+TIMEOUT_S = 1800.0
+
+
+def call(function: str, settings: Settings, environment: Mapping[str, str] | None = None, **arguments: Any) -> Any:
     """The JSON value of `module:function(settings, **arguments)`.
 
     Raises:
@@ -56,8 +59,8 @@ def call(function: str, settings: Settings, timeout_s: float = 1800.0, **argumen
     """
     done = subprocess.run(
         [sys.executable, "-m", "bench.child", function, json.dumps([asdict(settings), arguments])],
-        cwd=ROOT, env=os.environ | {"HINAN_AGENT_IDLE_S": "30"}, capture_output=True, text=True, check=False,
-        timeout=timeout_s,
+        cwd=ROOT, env=os.environ | {"HINAN_AGENT_IDLE_S": "30"} | dict(environment or {}), capture_output=True, text=True,
+        check=False, timeout=TIMEOUT_S,
     )  # fmt: skip
     if done.returncode != 0:
         raise RuntimeError(f"{function} failed:\n{done.stderr[-4000:]}")

@@ -1,8 +1,8 @@
 """What evacuating costs a loop that trains: blocked time, the first time, and wall time with everything counted.
 
-A run trains in blocks of K steps. Every 2 K steps one evacuation is due: the block after it holds its copy, digest, drain
-and commit, the next one holds nothing, and so on, interleaved. K is large enough for the drain to end within its block;
-what is left of it is waited for and counted.
+A run trains in blocks. A busy block begins with an evacuation and is long enough for its copy, digest, drain and commit;
+what is left of them at its end is waited for and counted. Between busy blocks lie quiet ones of half as many steps, which
+say what a step takes when nothing is going on.
 
 *Blocked* is what the loop is held up by saving, seen from outside: the time in the `evac.step()` that evacuates, and the
 time from calling the next `optimizer.step()` until its last pre-hook has run (where a gate would hold it back), both above
@@ -28,12 +28,15 @@ RUNS = 6
 """Each has one first evacuation, and a fresh arena."""
 
 STEP_OVER_COPY = 1.5
+ASKING_S = 0.05
+KEEP_PAGES = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_TOP_PAD_": str(1 << 30)}
+"""The allocator keeps what a step gives back; otherwise page faults are a third of its time, and most of its noise."""
 
 
 def rows(settings: Settings) -> list[Row]:
     """Several runs; their steady evacuations together."""
     pairs = math.ceil(settings.evacuations / RUNS)
-    runs = [call(f"{__name__}:run", settings, pairs=pairs) for _ in range(min(RUNS, settings.evacuations))]
+    runs = [call(f"{__name__}:run", settings, KEEP_PAGES, pairs=pairs) for _ in range(min(RUNS, settings.evacuations))]
     floors = [floor for found in runs for floor in found["floors_s"]]
     return [
         sampled(BLOCKED, [s for found in runs for s in found["blocked_s"][1:]], floors),
@@ -82,51 +85,67 @@ def run(settings: Settings, pairs: int) -> dict[str, list[float]]:
     with settings.place() as (target, ram):
         floors = Floors(training.ranges(), target)
         ram_s, disk_s = floors.ram_s(), floors.disk_s()
-        block = math.ceil(1.5 * (ram_s + disk_s) / _lengthen(training, ram_s)) + 2
-        evac = hinan.Evacuator(target / "run", training.state, every=2 * block, commit_every=2 * block, ram=ram)
+        busy = math.ceil(1.2 * (ram_s + disk_s) / _lengthen(training, ram_s)) + 1
+        quiet = math.ceil(busy / 2) + 1
+        every = busy + quiet
+        evac = hinan.Evacuator(target / "run", training.state, every=every, commit_every=every, ram=ram)
         evac.restore()
-        clock = Clock(training, evac.step)
-        found = _blocks(clock, evac, block, pairs, floors)
+        found = Blocks(Clock(training, evac.step), evac, busy, quiet).run(pairs, floors)
         evac.close()
     return found
 
 
-def _blocks(clock: Clock, evac: Any, block: int, pairs: int, floors: Any) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {"blocked_s": [], "with_s": [], "without_s": [], "floors_s": []}
-    usual_held: list[float] = []
-    usual_saving: list[float] = []
+class Blocks:
+    """Busy and quiet blocks in turns."""
 
-    def quiet(count: int) -> float:
-        """Steps with nothing due."""
+    def __init__(self, clock: Clock, evac: Any, busy: int, quiet: int) -> None:
+        """
+        Args:
+            busy, quiet: steps of each; an evacuation is due every `busy + quiet` steps.
+        """
+        self._clock, self._evac, self._busy, self._quiet = clock, evac, busy, quiet
+        self._held_back_s: list[float] = []
+        self._saving_s: list[float] = []
+
+    def run(self, pairs: int, floors: Any) -> dict[str, list[float]]:
+        """`blocked_s` of `pairs` + 1 evacuations; of all but the first `with_s`, and `without_s` before and after each."""
+        found: dict[str, list[float]] = {"blocked_s": [], "with_s": [], "without_s": [], "floors_s": []}
+        self._usual(self._busy)
+        for evacuation in range(pairs + 1):
+            without_s = self._usual(self._quiet - 1)
+            # The step at which an evacuation is due belongs to the quiet block, its evac.step() to the busy one.
+            without_s += self._clock.step() - self._clock.saving_s
+            if evacuation > 0:
+                found["without_s"].append(without_s * self._busy / self._quiet)
+            blocked_s, with_s = self._with()
+            found["blocked_s"].append(blocked_s)
+            if evacuation > 0:
+                found["with_s"].append(with_s)
+                found["floors_s"].append(floors.ram_s())
+        found["without_s"].append(self._usual(self._quiet - 1) * self._busy / (self._quiet - 1))
+        return found
+
+    def _with(self) -> tuple[float, float]:
+        """(blocked, wall time) of a busy block, whose evac.step() has just returned."""
+        clock = self._clock
+        blocked_s, with_s = clock.saving_s - median(self._saving_s), clock.saving_s
+        with_s += clock.step()
+        blocked_s += max(0.0, clock.held_back_s - median(self._held_back_s))
+        with_s += sum(clock.step() for _ in range(self._busy - 1))
+        began = time.perf_counter()
+        self._evac.last.wait("committed", 600.0)
+        left_s = time.perf_counter() - began
+        # Asking takes a message; only what is longer is work that did not end in time.
+        return blocked_s, with_s + (left_s if left_s > ASKING_S else 0.0)
+
+    def _usual(self, count: int) -> float:
+        """Steps with nothing due; their wall time."""
         total_s = 0.0
         for _ in range(count):
-            total_s += clock.step()
-            usual_held.append(clock.held_back_s)
-            usual_saving.append(clock.saving_s)
+            total_s += self._clock.step()
+            self._held_back_s.append(self._clock.held_back_s)
+            self._saving_s.append(self._clock.saving_s)
         return total_s
-
-    quiet(block)
-    for evacuation in range(pairs + 1):
-        without_s = quiet(block - 1)
-        due_s = clock.step()
-        # The step at which an evacuation is due belongs to the block without one, its evac.step() to the one with.
-        without_s += due_s - clock.saving_s
-        saving_s = clock.saving_s - median(usual_saving)
-        with_s = clock.saving_s + clock.step()
-        found["blocked_s"].append(saving_s + max(0.0, clock.held_back_s - median(usual_held)))
-        with_s += sum(clock.step() for _ in range(block - 1))
-        began = time.perf_counter()
-        evac.last.wait("committed", 600.0)
-        left_s = time.perf_counter() - began
-        # Waiting for a commit that stands takes a message; only what is longer is a drain that did not end in time.
-        with_s += left_s if left_s > 0.05 else 0.0
-        if evacuation > 0:
-            found["with_s"].append(with_s)
-            found["floors_s"].append(floors.ram_s())
-        found["without_s"].append(without_s)
-    found["without_s"].append(quiet(block - 1) * block / (block - 1))
-    found["without_s"] = found["without_s"][1:]
-    return found
 
 
 def _lengthen(training: Any, copy_s: float) -> float:
