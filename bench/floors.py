@@ -7,7 +7,7 @@ import errno
 import mmap
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 PIECE_BYTES = 8 << 20
@@ -17,14 +17,14 @@ ALIGNMENT_BYTES = 4096
 class Floors:
     """The floors of one set of memory ranges (the tensors of a state) and one directory."""
 
-    def __init__(self, ranges: Sequence[tuple[int, int]], directory: Path) -> None:
+    def __init__(self, ranges: Callable[[], Sequence[tuple[int, int]]], directory: Path) -> None:
         """
         Args:
-            ranges: (address, bytes) of each tensor.
+            ranges: (address, bytes) of each tensor; asked each time, for a restore may replace tensors.
             directory: on the file system of the target.
         """
         self._ranges, self._directory = ranges, directory
-        self.size_bytes = sum(size for _, size in ranges)
+        self.size_bytes = sum(size for _, size in ranges())
         self._whole_bytes = -(-self.size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         self._buffer = mmap.mmap(-1, self._whole_bytes)
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._buffer))
@@ -32,8 +32,9 @@ class Floors:
 
     def ram_s(self) -> float:
         """memmove of the same tensors, one by one, into touched memory."""
+        ranges = self._ranges()
         at, began = self._address, time.perf_counter()
-        for address, size_bytes in self._ranges:
+        for address, size_bytes in ranges:
             ctypes.memmove(at, address, size_bytes)
             at += size_bytes
         return time.perf_counter() - began

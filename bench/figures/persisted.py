@@ -29,7 +29,7 @@ def run(settings: Settings) -> dict[str, list[float]]:
     training = Training(settings.state_bytes)
     found: dict[str, list[float]] = {"seconds": [], "floors_s": []}
     with settings.place() as (target, ram):
-        floors = Floors(training.ranges(), target)
+        floors = Floors(training.ranges, target)
         evac = hinan.Evacuator(target / "run", training.state, every=10**9, commit_every=10**9, ram=ram)
         evac.restore()
         for evacuation in range(settings.evacuations + 1):

@@ -39,7 +39,7 @@ def launch(settings: Settings, *, saving: bool) -> float:
         arguments = ["--target", str(target), *(["--ram", str(ram)] if saving else [])]
         command = [
             sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={RANKS}", "--max-restarts=1",
-            "--monitor-interval=0.1", "-m", __name__, *arguments,
+            "--monitor-interval=0.1", "--log-dir", str(target / "log"), "-m", __name__, *arguments,
         ]  # fmt: skip
         environment = os.environ | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)

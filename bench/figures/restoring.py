@@ -44,7 +44,7 @@ def again_and_again(settings: Settings, target: str, ram: str) -> dict[str, list
     from bench.floors import Floors
 
     training = _training(settings)
-    floors = Floors(training.ranges(), Path(target))
+    floors = Floors(training.ranges, Path(target))
     _evacuate(training.state, Path(target), Path(ram), keep_ram=True)
     found: dict[str, list[float]] = {"seconds": [], "floors_s": []}
     for attempt in range(settings.evacuations + 1):
@@ -62,7 +62,7 @@ def once(settings: Settings, target: str, ram: str) -> dict[str, float]:
 
     training = _training(settings)
     (image,) = Path(target).glob("run/steps/*/rank-*.safetensors")
-    floors = Floors(training.ranges(), Path(target))
+    floors = Floors(training.ranges, Path(target))
     wait_for_no_arena(Path(ram))
     floor_s = floors.read_s(image)
     drop_from_cache(image)

@@ -83,7 +83,7 @@ def run(settings: Settings, pairs: int) -> dict[str, list[float]]:
 
     training = Training(settings.state_bytes)
     with settings.place() as (target, ram):
-        floors = Floors(training.ranges(), target)
+        floors = Floors(training.ranges, target)
         ram_s, disk_s = floors.ram_s(), floors.disk_s()
         busy = math.ceil(1.2 * (ram_s + disk_s) / _lengthen(training, ram_s)) + 1
         quiet = math.ceil(busy / 2) + 1
