@@ -24,8 +24,8 @@ slow: setup  ## the slower stages
 	$(BIN)/python -m pytest -m slow --timeout=900
 
 lint: setup
-	$(BIN)/ruff check src tests
-	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check src tests bench
+	$(BIN)/ruff format --check src tests bench
 
 types: setup
 	$(BIN)/mypy
@@ -37,7 +37,7 @@ wheel: setup  ## the wheel alone passes the everyday suite: no file of src/ is o
 	rm -rf dist .wheel-venv && $(BIN)/pip wheel -q --no-deps -w dist .
 	$(BIN)/python -m venv .wheel-venv
 	.wheel-venv/bin/pip install -q -c constraints.txt "$$(ls dist/hinan-*.whl)[test]"
-	cp -r tests docs pyproject.toml *.md .wheel-venv/
+	cp -r tests bench docs pyproject.toml *.md .wheel-venv/
 	cd .wheel-venv && bin/python -m pytest -q -p no:cacheprovider
 
 clean:

@@ -10,13 +10,16 @@ import errno
 import logging
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Self
 
 from hinan.core.commit import Do, DrainEffect, drain_effects, why_not_commit
 from hinan.core.errors import DamageError, HinanError
 from hinan.core.ids import StepId, image_file, manifest_file
-from hinan.formats.digest import damages
-from hinan.formats.records import ManifestRecord, encode
+from hinan.formats.digest import Damage, Proof
+from hinan.formats.records import ManifestRecord, encode, fact_sum
+from hinan.host.priority import yield_to_training
 from hinan.tiers.arena import Arena, SlotFiles
 from hinan.tiers.durable import ImageWriter
 from hinan.tiers.mapping import map_file, read_header
@@ -30,6 +33,7 @@ Wait = Callable[[float], bool]
 
 TRIES = 6
 FIRST_WAIT_S = 0.1
+AHEAD_BYTES = 16 << 20
 HOPELESS = (errno.EROFS, errno.EACCES, errno.EPERM)
 """Errors that waiting does not mend; the round fails at once."""
 
@@ -48,6 +52,53 @@ class Round:
     @property
     def image_bytes(self) -> int:
         return sum(files.image_bytes for files in self.slots.values())
+
+
+class Checks:
+    """Compares an image with its proof while it is written: a thread digests the next bytes while others are on their way.
+
+    Promises: when `pass_up_to` returns, every chunk that begins before this byte was right.
+    """
+
+    def __init__(self, proof: Proof, image: memoryview, name: str) -> None:
+        self._proof, self._image, self._name = proof, image, name
+        self._thread = ThreadPoolExecutor(1, "hinan-check", initializer=yield_to_training)
+        self._ahead: list[tuple[int, Future[list[Damage]]]] = []
+        self._sent = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.shutdown(cancel_futures=True)
+
+    def pass_up_to(self, end_bytes: int) -> None:
+        """Wait until all bytes up to here are checked; the next stretch is begun.
+
+        Raises:
+            DamageError: they are not what was proven; tensor and place are named.
+        """
+        last = end_bytes >= len(self._image)
+        self._send(end_bytes)
+        self._send(end_bytes + AHEAD_BYTES)
+        while self._ahead and self._ahead[0][0] < end_bytes:
+            _, checked = self._ahead.pop(0)
+            self._refuse(checked.result())
+        if last:
+            self._refuse(self._proof.foreign)
+
+    def _send(self, end_bytes: int) -> None:
+        stop = self._proof.first_from(end_bytes)
+        if stop > self._sent:
+            first = self._proof.chunks[self._sent].offset
+            self._ahead.append((first, self._thread.submit(self._proof.damages, self._image, self._sent, stop)))
+            self._sent = stop
+
+    def _refuse(self, found: list[Damage]) -> None:
+        for damage in found:
+            raise DamageError(
+                f"{self._name} has changed since it was proven: {damage}", file=self._name, tensor=damage.chunk.box
+            )
 
 
 class Drainer:
@@ -71,6 +122,7 @@ class Drainer:
         Raises:
             Abandoned: with the reason; nothing was committed.
         """
+        yield_to_training()
         began = time.monotonic()
         pause_s = FIRST_WAIT_S
         for left in reversed(range(TRIES)):
@@ -124,12 +176,19 @@ class Drainer:
     def _write(self, effect: DrainEffect, files: SlotFiles, writer: ImageWriter) -> None:
         path = self._arena.path(files.name)
         image = map_file(path)
-        _, header = read_header(image, str(path))
-        assert files.proven is not None
-        # Checked at this hop: what left RAM is what was proven, so a flipped bit is not carried to the target.
-        for damage in damages(header, image, files.proven):
-            raise DamageError(f"{path} has changed since it was proven: {damage}", file=str(path), tensor=damage.chunk.box)
-        writer.write_aside(image, lambda offset, piece: self.observe(effect, offset / len(image)))
+        raw, header = read_header(image, str(path))
+        assert files.sealed is not None and files.proven is not None
+        if fact_sum(raw) != files.sealed.header_sum:
+            raise DamageError(f"{path}: its header has changed since it was sealed", file=str(path))
+        with Checks(Proof(header, files.proven), image, str(path)) as checks:
+
+            def before(offset: int, piece: memoryview) -> None:
+                # Checked at this hop: what leaves RAM is what was proven, so a flipped bit is not carried to the target.
+                checks.pass_up_to(offset + len(piece))
+                self.observe(effect, offset / len(image))
+
+            writer.write_aside(image, before)
+            checks.pass_up_to(len(image))
         self.direct = writer.direct
 
     def _commit(self, what: Round) -> None:

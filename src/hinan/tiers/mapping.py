@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import errno
+import fcntl
 import mmap
 import os
 import stat
+import threading
 from pathlib import Path
+from typing import Self
 
 from hinan.core.errors import FormatError
-from hinan.formats.image import Header, header_bytes, parse_header
+from hinan.formats.image import ALIGNMENT_BYTES, Header, header_bytes, parse_header
 
-_MADV_POPULATE_WRITE = 23  # linux/mman.h; not in Python's mmap module
+READ_BYTES = 8 << 20
+READERS = 2
+"""While one piece is on its way from the disk, the other's memory is made."""
+
+_MADV_POPULATE_READ, _MADV_POPULATE_WRITE = 22, 23  # linux/mman.h; not in Python's mmap module
 _madvise = ctypes.CDLL(None).madvise
 _madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
@@ -50,31 +59,155 @@ def populate(view: memoryview) -> None:
 
     Through ctypes, which releases the GIL. A kernel before 5.14 cannot; then the first copy is slower, and nothing else.
     """
+    _advise(view, _MADV_POPULATE_WRITE)
+
+
+def populate_for_reading(view: memoryview) -> None:
+    """Map all pages of a private mapping at once, as `populate` does, but without a copy of any."""
+    _advise(view, _MADV_POPULATE_READ)
+
+
+def _advise(view: memoryview, advice: int) -> None:
     if len(view):
-        _madvise(ctypes.addressof(ctypes.c_char.from_buffer(view)), len(view), _MADV_POPULATE_WRITE)
+        _madvise(ctypes.addressof(ctypes.c_char.from_buffer(view)), len(view), advice)
 
 
-def read_file(path: Path, piece_bytes: int = 8 << 20) -> memoryview:
-    """Read a whole file into memory of our own, in large pieces.
+def use_huge_pages(address: int, size_bytes: int) -> None:
+    """Ask for huge pages where an allocation has not been touched yet; a kernel without them changes nothing."""
+    start = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE
+    end = (address + size_bytes) // mmap.PAGESIZE * mmap.PAGESIZE
+    if end > start:
+        _madvise(start, end - start, mmap.MADV_HUGEPAGE)
+
+
+def anonymous(size_bytes: int) -> memoryview:
+    """Zeroed memory of our own, in huge pages where the system has them: its first use costs a tenth."""
+    if size_bytes == 0:
+        return memoryview(bytearray())
+    mapped = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError):  # a kernel without huge pages
+        mapped.madvise(mmap.MADV_HUGEPAGE)
+    mapped.madvise(mmap.MADV_DONTFORK)
+    return memoryview(mapped)
+
+
+class Reading:
+    """A whole file on its way into memory of our own: large pieces, past the page cache, two at a time.
+
+    `view` fills while this lives; `wait_for` says how far. Close it (or leave its `with`) before anything else.
+    Why past the page cache: its copy would cost a second pass over memory, and nobody reads the file again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """
+        Raises:
+            OSError: it cannot be opened.
+            FormatError: it is not a regular file.
+        """
+        self._path, self._fd = path, _open(path, os.O_RDONLY)
+        self.size_bytes = os.fstat(self._fd).st_size
+        self.view = anonymous(self.size_bytes)
+        self._direct = self.size_bytes % ALIGNMENT_BYTES == 0 and _set_direct(self._fd, wanted=True)
+        if not self._direct:
+            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+        self._changed = threading.Condition()
+        self._next, self._arrived, self._done = 0, 0, set[int]()
+        self._failure: Exception | None = None
+        self._threads = [threading.Thread(target=self._work, name="hinan-read", daemon=True) for _ in range(READERS)]
+        for thread in self._threads:
+            thread.start()
+
+    def wait_for(self, end_bytes: int) -> int:
+        """Wait until the file has arrived up to a byte; how many have arrived.
+
+        Raises:
+            OSError: it cannot be read.
+            FormatError: it became shorter while it was read.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._failure is not None or self._arrived >= end_bytes)
+            if self._failure is not None:
+                raise self._failure
+            return self._arrived
+
+    def close(self) -> None:
+        """Stop reading."""
+        with self._changed:
+            self._next = self.size_bytes
+        for thread in self._threads:
+            thread.join()
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                at, self._next = self._next, self._next + READ_BYTES
+                if at >= self.size_bytes or self._failure is not None:
+                    return
+            try:
+                self._read(at, min(at + READ_BYTES, self.size_bytes))
+            except Exception as error:  # noqa: BLE001 - raised where the bytes are waited for
+                with self._changed:
+                    self._failure = self._failure or error
+                    self._changed.notify_all()
+                return
+            with self._changed:
+                self._done.add(at)
+                while self._arrived in self._done:
+                    self._done.discard(self._arrived)
+                    self._arrived = min(self._arrived + READ_BYTES, self.size_bytes)
+                self._changed.notify_all()
+
+    def _read(self, at: int, end: int) -> None:
+        while at < end:
+            direct = self._direct
+            try:
+                got = os.preadv(self._fd, [self.view[at:end]], at)
+            except OSError as error:
+                if not (direct and error.errno == errno.EINVAL):
+                    raise
+                self._leave_direct()
+                continue
+            if got == 0:
+                raise FormatError(
+                    f"{self._path} ended at byte {at} of {self.size_bytes} while it was read", file=str(self._path)
+                )
+            at += got
+            if direct and at < end and got % ALIGNMENT_BYTES:
+                self._leave_direct()  # a short read to an odd place: the rest cannot be direct
+
+    def _leave_direct(self) -> None:
+        self._direct = False
+        _set_direct(self._fd, wanted=False)
+
+
+def _set_direct(fd: int, *, wanted: bool) -> bool:
+    """Bypass the page cache from now on, or no longer; False where the file system refuses."""
+    flags = fcntl.fcntl(fd, fcntl.F_GETFL)
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETFL, flags | os.O_DIRECT if wanted else flags & ~os.O_DIRECT)
+    except OSError:
+        return False
+    return True
+
+
+def read_file(path: Path) -> memoryview:
+    """Read a whole file into memory of our own.
 
     Raises:
         FormatError: it became shorter while it was read.
     """
-    fd = _open(path, os.O_RDONLY)
-    try:
-        size_bytes = os.fstat(fd).st_size
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
-        buffer = mmap.mmap(-1, size_bytes) if size_bytes else bytearray()
-        view = memoryview(buffer)
-        at = 0
-        while at < size_bytes:
-            got = os.preadv(fd, [view[at : at + piece_bytes]], at)
-            if got == 0:
-                raise FormatError(f"{path} ended at byte {at} of {size_bytes} while it was read", file=str(path))
-            at += got
-        return view
-    finally:
-        os.close(fd)
+    with Reading(path) as reading:
+        reading.wait_for(reading.size_bytes)
+        return reading.view
 
 
 def read_header(image: memoryview, name: str) -> tuple[bytes, Header]:

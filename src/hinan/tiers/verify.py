@@ -122,7 +122,7 @@ def _bytes(path: Path, sealed: SealedRecord, proven: ProvenRecord, report: Repor
         if fact_sum(raw) != sealed.header_sum:
             report.bad.append(Bad(str(path), "its header has changed", [[0, len(raw)]]))
             return
-        found = list(damages(header, image, proven))
+        found = damages(header, image, proven)
     except (OSError, HinanError) as error:
         report.bad.append(Bad(str(path), str(error)))
         return

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from hinan.core.agenda import Stored
 from hinan.core.decide import Image, View
 from hinan.core.errors import FormatError, HinanError
 from hinan.core.ids import StepId, manifest_file, step_directory
-from hinan.formats.digest import damages
+from hinan.formats.digest import Proof, damages
+from hinan.formats.image import header_bytes
 from hinan.formats.records import ManifestRecord, ProvenRecord, SealedRecord, fact_sum
 from hinan.tiers.arena import Arena, SlotFiles
-from hinan.tiers.mapping import map_file, read_file, read_header
+from hinan.tiers.mapping import Reading, map_file, read_header
 from hinan.tiers.target import COMMIT, Target
 
 
@@ -84,7 +87,7 @@ def _target_image(target: Target, step_id: StepId, rank: int, world_size: int, *
         expected = manifest.sealed.image_bytes
         flaw = None if size_bytes == expected else f"{place} has {size_bytes} bytes instead of {expected}"
         if flaw is None and verify:
-            flaw = flaw_of(read_file(path), manifest.sealed, manifest.proven, place)
+            _, flaw = read_checked(path, manifest.sealed, manifest.proven, place)
         return Image(step_id, rank, world_size, place, size_bytes, flaw, manifest.proven.late)
     except FileNotFoundError:
         return Image(step_id, rank, world_size, place, 0, f"{place} is missing")
@@ -109,14 +112,52 @@ def _checked_manifest(target: Target, step_id: StepId, rank: int) -> ManifestRec
     return manifest
 
 
-def flaw_of(image: memoryview, sealed: SealedRecord, proven: ProvenRecord, name: str) -> str | None:
-    """What is wrong with an image's bytes, naming file and tensor; None if every digest is right."""
+def flaw_of(image: memoryview, sealed: SealedRecord, proven: ProvenRecord, name: str, threads: int = 1) -> str | None:
+    """What is wrong with an image's bytes, naming file and tensor; None if every digest is right.
+
+    Args:
+        threads: that take digests; a restart has the processor for itself.
+    """
     try:
         raw, header = read_header(image, name)
     except FormatError as error:
         return str(error)
-    if len(image) != sealed.image_bytes:
-        return f"{name} has {len(image)} bytes instead of {sealed.image_bytes}"
+    if (flaw := _flaw_of_header(raw, len(image), sealed, name)) is not None:
+        return flaw
+    return next((f"{name}: {damage}" for damage in damages(header, image, proven, threads)), None)
+
+
+def _flaw_of_header(raw: bytes, image_bytes: int, sealed: SealedRecord, name: str) -> str | None:
+    if image_bytes != sealed.image_bytes:
+        return f"{name} has {image_bytes} bytes instead of {sealed.image_bytes}"
     if fact_sum(raw) != sealed.header_sum:
         return f"{name}: its header has changed"
-    return next((f"{name}: {damage}" for damage in damages(header, image, proven)), None)
+    return None
+
+
+def read_checked(path: Path, sealed: SealedRecord, proven: ProvenRecord, name: str) -> tuple[memoryview, str | None]:
+    """Read an image from a disk, and check what has arrived while the rest is read; (image, what is wrong with it).
+
+    Raises:
+        OSError: it cannot be read.
+        FormatError: it became shorter while it was read.
+    """
+    with Reading(path) as reading:
+        image = reading.view
+        try:
+            reading.wait_for(min(8, len(image)))
+            reading.wait_for(min(header_bytes(image[:8], name), len(image)))
+            raw, header = read_header(image, name)
+        except FormatError as error:
+            return image, str(error)
+        if (flaw := _flaw_of_header(raw, len(image), sealed, name)) is not None:
+            return image, flaw
+        proof, at = Proof(header, proven), 0
+        while at < len(proof.chunks):
+            wanted = proof.chunks[at]
+            stop = proof.first_after(reading.wait_for(wanted.offset + wanted.size_bytes))
+            if found := proof.damages(image, at, stop):
+                return image, f"{name}: {found[0]}"
+            at = stop
+        reading.wait_for(len(image))
+        return image, next((f"{name}: {damage}" for damage in proof.foreign), None)

@@ -9,8 +9,13 @@ from __future__ import annotations
 import base64
 import logging
 import warnings
-from collections.abc import Callable, Mapping, MutableMapping, MutableSequence
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, MutableSequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from enum import Enum
+from itertools import accumulate
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -19,6 +24,7 @@ from torch import nn
 from hinan.core.errors import FormatError, StructureError
 from hinan.formats.image import Header
 from hinan.formats.values import Json, child, decode_value
+from hinan.tiers.mapping import use_huge_pages
 from hinan.trainer.capture import optimizer_names, parameter_names
 from hinan.trainer.codecs import codec_named
 from hinan.trainer.hostport import copy_bits
@@ -28,6 +34,8 @@ from hinan.trainer.modules import ModuleTensors, unwrap
 log = logging.getLogger("hinan")
 
 Write = Callable[[], object]
+WORTH_A_THREAD_BYTES = 32 << 20
+HUGE_BYTES = 4 << 20
 _TORCH_DTYPE = {word: dtype for dtype, word in SAFETENSORS_WORD.items()}
 
 
@@ -79,6 +87,55 @@ def _offset(flat: torch.Tensor, dtype: torch.dtype) -> int:
     return flat.storage_offset() * flat.element_size() // dtype.itemsize
 
 
+class Copies:
+    """Neighbouring in-place copies, as one write: long runs of host memory are shared among threads."""
+
+    def __init__(self) -> None:
+        self.pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def __call__(self) -> None:
+        sizes = list(accumulate(live.nbytes for live, _ in self.pairs))
+        if not (sizes and sizes[-1] >= WORTH_A_THREAD_BYTES and self._can_share):
+            write_all(self.pairs)
+            return
+        middle = bisect_left(sizes, sizes[-1] // 2)
+        # memmove lets the other thread run; what torch copies itself (strides, lazy conjugates) is rare and short.
+        with ThreadPoolExecutor(1, "hinan-install") as helper:
+            other = helper.submit(write_all, self.pairs[middle:])
+            write_all(self.pairs[:middle])
+            other.result()
+
+    @property
+    def _can_share(self) -> bool:
+        """All on the host, and no two in one storage: where they overlap, their order decides."""
+        storages = {live.untyped_storage().data_ptr() for live, _ in self.pairs}
+        return len(storages) == len(self.pairs) and all(live.device.type == "cpu" for live, _ in self.pairs)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A tensor of an optimizer's state that may be written in place, if it fits and nobody else's bytes are its own."""
+
+    entry: dict[Any, object]
+    key: object
+    live: torch.Tensor
+    name: str
+    device_type: str
+    parameter: torch.Tensor
+    copies: Copies
+
+    def fits(self, saved: torch.Tensor) -> bool:
+        """Whether it is what `_new_tensor` would make: same dtype, shape and device, all of its storage, no subclass."""
+        live = self.live
+        device = torch.device("cpu") if self.device_type == "cpu" else self.parameter.device
+        return (
+            type(live) is torch.Tensor
+            and (live.dtype, live.shape, live.device) == (saved.dtype, saved.shape, device)
+            and live.is_contiguous() and saved.is_contiguous() and not live.requires_grad
+            and live.untyped_storage().nbytes() == live.nbytes
+        )  # fmt: skip
+
+
 class Matcher:
     """Compares one saved state with one live state."""
 
@@ -86,7 +143,9 @@ class Matcher:
         self._tensors = tensors
         self._known = parameter_names(state)
         self._written: dict[tuple[Any, ...], str] = {}
+        self._storages: set[int] = set()
         self._writes: list[Write] = []
+        self._moments: list[Moment] = []
 
     def match(self, saved: Mapping[str, Json], state: MutableMapping[str, Any]) -> list[Write]:
         """The writes that make the live state equal to the saved one; nothing is written yet.
@@ -101,6 +160,7 @@ class Matcher:
             raise StructureError(f"the live state has {extra}, the saved one does not; it was saved without them")
         for key, json in saved.items():
             self._into(state, key, json, str(key))
+        self._settle_moments()
         return self._writes
 
     # -- one place -----------------------------------------------------------------------------------------------
@@ -200,7 +260,16 @@ class Matcher:
             self._same_twice(self._written[place], name, path)
             return
         self._written[place] = name
-        self._writes.append(lambda: write_tensor(target, saved))
+        self._storages.add(target.untyped_storage().data_ptr())
+        self._copies().pairs.append((target, saved))
+
+    def _copies(self) -> Copies:
+        """Where the next in-place copy goes: neighbouring ones are one write; the order of all others stays."""
+        if not (self._writes and isinstance(self._writes[-1], Copies)):
+            self._writes.append(Copies())
+        copies = self._writes[-1]
+        assert isinstance(copies, Copies)
+        return copies
 
     def _same_twice(self, first: str, second: str, path: str) -> None:
         """Two names for one live place (a tie): the saved values must agree."""
@@ -238,8 +307,10 @@ class Matcher:
             raise StructureError(_group_difference(path, saved_groups, groups), path=path)
         parameters = {names[id(p)]: p for group in live.param_groups for p in group["params"]}
         state: list[tuple[object, object]] = []
+        self._storages.update(p.untyped_storage().data_ptr() for p in parameters.values())
+        copies = self._copies()
         for name, entry in json["state"]:
-            state.append((parameters[name], self.value(entry, None, parameters[name])))
+            state.append((parameters[name], self._entry(live.state, parameters[name], entry, copies)))
         state += [(self.value(key, None), self.value(entry, None)) for key, entry in json["other"]]
 
         def write() -> None:
@@ -251,6 +322,33 @@ class Matcher:
         self._writes.append(write)
         for group, saved in zip(live.param_groups, json["groups"], strict=True):
             self._options(group, saved["options"], path)
+
+    def _entry(self, state: Mapping[Any, Any], parameter: torch.Tensor, json: Json, copies: Copies) -> object:
+        """The state of one parameter: new, but for the tensors it has already that can take the saved bits in place."""
+        pairs = self._pairs(json)
+        live = state.get(parameter, {})  # never indexed: that would create an entry
+        if pairs is None or type(live) is not dict or any(t in json for t in ("$dict", "$ordered")):
+            return self.value(json, None, parameter)
+        entry: dict[Any, object] = {}
+        for key, item in pairs.items():
+            old = live.get(key)
+            if isinstance(item, dict) and "$tensor" in item and isinstance(old, torch.Tensor):
+                entry[key] = old
+                self._moments.append(Moment(entry, key, old, item["$tensor"][0], item["$tensor"][1], parameter, copies))
+            else:
+                entry[key] = self.value(item, None, parameter)
+        return entry
+
+    def _settle_moments(self) -> None:
+        """Decide, when all that is written in place is known, which moments are too; the others become new tensors."""
+        owners = Counter(moment.live.untyped_storage().data_ptr() for moment in self._moments)
+        for moment in self._moments:
+            saved = self._tensors[moment.name]
+            alone = owners[moment.live.untyped_storage().data_ptr()] == 1
+            if alone and moment.fits(saved) and moment.live.untyped_storage().data_ptr() not in self._storages:
+                moment.copies.pairs.append((moment.live.detach(), saved))
+            else:
+                moment.entry[moment.key] = self._new_tensor(moment.name, moment.device_type, moment.parameter)
 
     def _options(self, group: dict[str, Any], options: Mapping[str, Json], path: str) -> None:
         for key, item in options.items():
@@ -294,10 +392,10 @@ class Matcher:
         return decode_value(json, restore)
 
     def _new_tensor(self, name: str, device_type: str, near: torch.Tensor | None) -> torch.Tensor:
-        saved = self._tensors[name].clone()
+        saved = self._tensors[name]
         if device_type == "cpu":
-            return saved
-        return saved.to(near.device if near is not None else device_type)
+            return new_copy(saved)
+        return saved.to(near.device if near is not None else device_type, copy=True)
 
 
 def _enum(payload: list[str], live: object) -> object:
@@ -323,6 +421,22 @@ def write_tensor(live: torch.Tensor, saved: torch.Tensor) -> None:
             copy_bits(live, saved)
         else:
             live.copy_(saved)
+
+
+def write_all(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    """Overwrite live tensors, one after the other."""
+    for live, saved in pairs:
+        write_tensor(live, saved)
+
+
+def new_copy(saved: torch.Tensor) -> torch.Tensor:
+    """A copy in new host memory; a large one in huge pages where the system has them, and by memmove."""
+    if saved.nbytes < HUGE_BYTES or not saved.is_contiguous():
+        return saved.clone()
+    made = torch.empty_like(saved)
+    use_huge_pages(made.data_ptr(), made.nbytes)
+    copy_bits(made, saved)
+    return made
 
 
 def load_arrays(json: Json) -> Any:

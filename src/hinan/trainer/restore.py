@@ -20,9 +20,9 @@ from hinan.formats import messages as m
 from hinan.formats.records import FailureRecord, ManifestRecord, ResumeRecord
 from hinan.host.rpc import AgentClient
 from hinan.tiers.arena import Arena
-from hinan.tiers.mapping import map_file, read_file, read_header
+from hinan.tiers.mapping import map_file, populate_for_reading, read_header
 from hinan.tiers.target import Target, now_text
-from hinan.tiers.views import arena_view, flaw_of, target_view
+from hinan.tiers.views import arena_view, flaw_of, read_checked, target_view
 from hinan.trainer.install import Matcher, SavedTensors, Write, load_arrays
 from hinan.trainer.liaison import Place
 from hinan.trainer.ranks import Ranks
@@ -31,6 +31,8 @@ from hinan.trainer.rng import set_rng_state
 log = logging.getLogger("hinan")
 
 VIEWS_TIMEOUT_S = 30.0
+THREADS = 2
+"""Take digests of a RAM copy: with more, memory is the limit, and the other ranks of the node restore too."""
 
 
 @dataclass(frozen=True)
@@ -196,10 +198,10 @@ class Restore:
         """Get this rank's bytes, check every digest, compare with the live state. Writes nothing."""
         source = sources[self._ranks.rank]
         from_ram = "/" not in source.place
-        image, record, name = self._from_ram(source, held) if from_ram else self._from_target(source, step_id, held)
+        record, name = self._ram_record(source, held) if from_ram else self._target_record(source, step_id, held)
         if record.sealed.step_id != step_id:
             raise DamageError(f"{name} holds {record.sealed.step_id} now, not {step_id}", file=name)
-        flaw = flaw_of(image, record.sealed, record.proven, name)
+        image, flaw = self._from_ram(source, record) if from_ram else self._from_target(source, record)
         if flaw is not None:
             raise DamageError(flaw, file=name)
         _, header = read_header(image, name)
@@ -210,20 +212,33 @@ class Restore:
         # Ordering: the generators come last; loading anything after them may draw from them (rule D5).
         return [*writes, lambda: set_rng_state(rng)]
 
-    def _from_ram(self, source: Image, held: ExitStack) -> tuple[memoryview, ManifestRecord, str]:
+    def _ram_record(self, source: Image, held: ExitStack) -> tuple[ManifestRecord, str]:
+        """What a slot's facts say, under a read lease; and the image's name for messages."""
         held.callback(self._ask(m.Read([source.place]), time.monotonic() + VIEWS_TIMEOUT_S).close)
         name = str(self._arena.path(source.place))
         files = next((f for f in self._arena.scan() if f.name == source.place), None)
         if files is None or files.sealed is None or files.proven is None:
             raise FormatError(f"{name} is no longer proven", file=name)
-        return map_file(self._arena.path(source.place)), ManifestRecord(files.sealed, files.proven), name
+        return ManifestRecord(files.sealed, files.proven), name
 
-    def _from_target(self, source: Image, step_id: StepId, held: ExitStack) -> tuple[memoryview, ManifestRecord, str]:
+    def _from_ram(self, source: Image, record: ManifestRecord) -> tuple[memoryview, str | None]:
+        """The bytes where they lie, and what is wrong with them."""
+        path = self._arena.path(source.place)
+        image = map_file(path)
+        populate_for_reading(image)
+        return image, flaw_of(image, record.sealed, record.proven, str(path), THREADS)
+
+    def _target_record(self, source: Image, step_id: StepId, held: ExitStack) -> tuple[ManifestRecord, str]:
+        """A rank's manifest, with this process among the step's readers; and the image's name for messages."""
         held.enter_context(self._target.reading(step_id, self._place.node))
         manifest = self._target.manifest(step_id, source.rank)
         if manifest is None:
             raise FormatError(f"{step_id} has no readable manifest of rank {source.rank}")
-        return read_file(self._target.root / source.place), manifest, source.place
+        return manifest, source.place
+
+    def _from_target(self, source: Image, record: ManifestRecord) -> tuple[memoryview, str | None]:
+        """The bytes, read into memory of our own, and what is wrong with them."""
+        return read_checked(self._target.root / source.place, record.sealed, record.proven, source.place)
 
     def _publish_resume(self, parent: StepId | None, source: str) -> None:
         """Ordering: the lineage is written after the vote and before any live tensor changes (rule A3)."""

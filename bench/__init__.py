@@ -1,0 +1,1 @@
+"""The benchmark: every figure that hinan promises, measured beside its floor (docs/performance.md)."""

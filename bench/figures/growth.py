@@ -1,0 +1,73 @@
+"""A thousand evacuations of a small state against a loop that saves nothing: what has grown over the second half."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from bench.child import Settings, call
+from bench.row import Goal, Row, counted
+
+RSS = Goal("growth_rss", "1,000 evacuations: RSS over the last half, trainer or agent, above a control run", 4.0, "MiB")
+THINGS = Goal(
+    "growth_things", "1,000 evacuations: descriptors, threads and names in tmpfs over the last half", 0.0, "things"
+)
+GOALS = (RSS, THINGS)
+EVACUATIONS = 1000
+STATE_BYTES = 1 << 20
+
+
+def rows(settings: Settings) -> list[Row]:
+    """One run of each kind: growth adds up, it does not scatter."""
+    small = Settings(STATE_BYTES, settings.evacuations, settings.directory, settings.ram)
+    count = EVACUATIONS if settings.evacuations >= 20 else 10 * settings.evacuations
+    saving, control = (call(f"{__name__}:run", small, saving=saving, count=count) for saving in (True, False))
+    rss_kib = max(saving["trainer_kib"] - control["trainer_kib"], saving["agent_kib"])
+    return [counted(RSS, max(0.0, rss_kib / 1024)), counted(THINGS, max(0, saving["things"] - control["things"]))]
+
+
+def run(settings: Settings, *, saving: bool, count: int) -> dict[str, float]:
+    """Train and evacuate at every step; the second half's growth."""
+    import torch
+
+    torch.set_num_threads(1)
+    import hinan
+    from bench.state import Training
+
+    training = Training(settings.state_bytes)
+    with settings.place() as (target, ram):
+        evac = hinan.Evacuator(target / "run", training.state, every=1, commit_every=1, ram=ram) if saving else None
+        if evac is not None:
+            evac.restore()
+        seen = []
+        for half in (count // 2, count - count // 2):
+            for _ in range(half):
+                training.compute()
+                training.optimizer.step()
+                if evac is not None:
+                    evac.step()
+            if evac is not None:
+                evac.evacuate(wait="committed")
+            seen.append(look(target, ram))
+        if evac is not None:
+            evac.close()
+    before, after = seen
+    return {
+        "trainer_kib": after["trainer_kib"] - before["trainer_kib"],
+        "agent_kib": after["agent_kib"] - before["agent_kib"],
+        "things": sum(max(0, after[name] - before[name]) for name in ("descriptors", "threads", "names")),
+    }
+
+
+def look(target: Path, ram: Path) -> dict[str, int]:
+    """Memory of the trainer and of the agent; what both have open, and what lies in the arena."""
+    from bench.proc import agents, descriptors, names_below, own_kib, status
+
+    me, others = os.getpid(), agents(target)
+    return {
+        "trainer_kib": own_kib(me),
+        "agent_kib": sum(own_kib(pid) for pid in others),
+        "descriptors": sum(descriptors(pid) for pid in (me, *others)),
+        "threads": sum(status(pid)["Threads"] for pid in (me, *others)),
+        "names": names_below(ram),
+    }

@@ -1,0 +1,61 @@
+"""Medians, their intervals, and what they say about a goal. Pure.
+
+The interval of a median is made of order statistics by the sign test: with k chosen so that at most 5 % of fair coins show
+fewer than k heads or fewer than k tails in n throws, the k-th smallest and k-th largest sample enclose the median with at
+least 95 % confidence. It assumes independent samples and nothing about their distribution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import comb
+from statistics import median
+
+CONFIDENCE = 0.95
+FEWEST_SAMPLES = 6
+"""With fewer, not even the smallest and largest sample enclose the median with 95 % confidence."""
+
+
+def median_interval(samples: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """(low, high) that enclose the median; with too few samples the smallest and the largest, which promise less."""
+    ordered = sorted(samples)
+    n = len(ordered)
+    outside, k = 0.0, 0
+    while k < n // 2 and outside + 2 * comb(n, k) / 2**n <= 1 - confidence:
+        outside += 2 * comb(n, k) / 2**n
+        k += 1
+    k = max(k, 1)
+    return ordered[k - 1], ordered[n - k]
+
+
+def verdict(goal: float, interval: tuple[float, float], samples: int) -> bool | None:
+    """Whether "at most `goal`" holds; None where the interval covers the goal, or there are too few samples to say.
+
+    Args:
+        samples: how many the interval comes from; 0 for a count that has no error.
+    """
+    low, high = interval
+    if 0 < samples < FEWEST_SAMPLES:
+        return None
+    if high <= goal:
+        return True
+    return False if low > goal else None
+
+
+def ratios(samples: Sequence[float], floors: Sequence[float]) -> list[float]:
+    """Each sample over the floor that was measured beside it."""
+    return [sample / floor for sample, floor in zip(samples, floors, strict=True)]
+
+
+def extras(with_s: Sequence[float], without_s: Sequence[float]) -> list[float]:
+    """What each block with an evacuation took above the blocks without one on both sides of it.
+
+    Args:
+        without_s: one more than `with_s`: the block before the first, and the one after each.
+    """
+    sides = [(a + b) / 2 for a, b in pairwise(without_s)]
+    return [taken - usual for taken, usual in zip(with_s, sides, strict=True)]
+
+
+__all__ = ["extras", "median", "median_interval", "ratios", "verdict"]
