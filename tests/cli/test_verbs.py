@@ -84,6 +84,11 @@ def test_show_lists_kept_and_left(killed: Job, verb: Verb) -> None:
     assert {"model.first.weight", "optim.model.first.weight.exp_avg"} <= {t["name"] for t in answer["kept"]}
     assert sum(t["bytes"] for t in answer["kept"]) == answer["kept_bytes"]
     assert 0 < answer["ratio_to_device_memory"] <= 1
+    of_class = {word: sum(t["bytes"] for t in answer["kept"] if t["class"] == word) for word in ("gated", "ungated")}
+    assert of_class == {word: found["bytes"] for word, found in answer["classes"].items()}
+    assert of_class["gated"] > of_class["ungated"] > 0
+    text = verb("show", killed.target_path)[1]
+    assert "copied before training goes on; reported above 64.0 MiB or 1% of the image" in text
     code, text = verb("show", killed.target_path, "--step", 7)
     assert code == 2
     assert "12" in text

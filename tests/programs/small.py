@@ -8,6 +8,7 @@ import os
 import resource
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +169,58 @@ def many_evacuations(
     agent.close()
     evac.close()
     tell(out, rank, sizes=sizes)
+
+
+def steady(
+    target: str, out: str, samples: list[int], saving: bool = True, rank: int = 0, world_size: int = 1, init_file: str = "",
+    options: dict[str, Any] | None = None,
+) -> None:  # fmt: skip
+    """Evacuate a tiny state at every step; at the steps in `samples`, when nothing is under way, write down what is held.
+
+    `saving=False` is the control: the same loop and the same looks, without an evacuation.
+    """
+    begin(rank, world_size, init_file)
+    state = {"w": torch.zeros(64), "log": {"n": 0}}
+    every = 1 if saving else 10**9
+    evac = hinan.Evacuator(target, state, every=every, commit_every=10 * every, **(options or {}))
+    step = evac.restore()
+    from hinan.formats.messages import Status
+
+    agent = evac._place.connect()
+    found = []
+    while step < max(samples):
+        state["w"] += 1
+        state["log"]["n"] += 1
+        step = evac.step()
+        if step in samples:
+            if saving:
+                evac.evacuate(wait="committed", timeout_s=60)
+            while agent.ask(Status(), 10.0).detail["draining"] is not None:
+                time.sleep(0.002)  # the agent's work has no event for us; the test has a time-out
+            pids = {"trainer": os.getpid(), "agent": agent.ask(Status(), 10.0).detail["pid"]}
+            found.append({
+                "names": sorted(set.intersection(*(set(os.listdir(evac._arena.root)) for _ in looks()))),
+                **{f"{who} {what}": fewest(f"/proc/{pid}/{where}") for who, pid in pids.items()
+                   for what, where in (("descriptors", "fd"), ("threads", "task"))},
+                **{f"{who} kib": anonymous_kib(pid) for who, pid in pids.items()},
+            })  # fmt: skip
+    agent.close()
+    if saving:
+        evac.close()
+    tell(out, rank, found=found)
+    os._exit(0)
+
+
+def looks() -> Iterator[int]:
+    """Some looks in a row: what is there at one of them only (a heartbeat's files, a fact being written) is no growth."""
+    for i in range(20):
+        yield i
+        time.sleep(0.002)
+
+
+def fewest(directory: str) -> int:
+    """The fewest names seen in some looks."""
+    return min(len(os.listdir(directory)) for _ in looks())
 
 
 def anonymous_kib(pid: int) -> int:

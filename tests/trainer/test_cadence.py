@@ -85,3 +85,57 @@ def test_steps_asked_for_never_change(tmp_path: Path) -> None:
     keeper.now = Cadence(0, 10, 3)
     assert [s for s in range(1, 100) if advance(keeper, s)] == list(range(10, 100, 10))
     assert not list(tmp_path.glob("cadence-*"))
+
+
+def changing(step: int) -> Measured:
+    """Steps that take 0.1 s and 0.4 s in turn, so that another cadence is wanted again and again."""
+    return Measured(step_s=(0.1, 0.4)[step // 70 % 2], stall_s=0.01, drain_s=0.5)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_facts_of_changes_do_not_pile_up(tmp_path: Path, seed: int) -> None:
+    """Dozens of changes, accepted and rejected, by ranks that run up to 45 steps apart: every rank evacuates the same
+    steps, and what stands is the last accepted change and the one under way."""
+    order = random.Random(seed)
+    keepers = ranks(tmp_path, 3)
+    at, evacuated, changes = [0, 0, 0], [[], [], []], set()
+    while min(at) < 1000:
+        rank = order.choice([r for r in range(3) if at[r] < 1000 and at[r] - min(at) < order.choice([1, 5, 45])])
+        at[rank] += 1
+        if advance(keepers[rank], at[rank], changing(at[rank])):
+            evacuated[rank].append(at[rank])
+        changes.add(keepers[0].now)
+        standing = {name.partition(".")[0] for name in keepers[0]._arena.names("cadence-")}
+        late = {n for n in standing if int(n[-4:]) < keepers[0]._number and int(n[-4:]) != keepers[0]._accepted}
+        assert len(standing - late) <= 2
+        assert all(len(keepers[0]._arena.names(n)) <= 2 for n in late)  # a late acknowledgement and its own rejection
+        assert len(late) <= 2
+    assert evacuated[0] == evacuated[1] == evacuated[2]
+    assert len(changes) >= 5
+    assert all(len(keeper._arena._cache) <= 8 for keeper in keepers)
+
+
+def test_a_rank_that_missed_removed_changes_joins_the_next(tmp_path: Path) -> None:
+    """Rank 1 is far behind, so that changes are rejected and their facts removed: it acknowledges the one that stands."""
+    keepers = ranks(tmp_path, 2)
+    for step in range(1, 200):
+        advance(keepers[0], step)
+    assert keepers[0]._number >= 4
+    assert {n[:19] for n in keepers[0]._arena.names("cadence-")} == {f"cadence-000001-{keepers[0]._number:04d}"}
+    for step in range(1, 200):
+        advance(keepers[1], step)
+    for step, keeper in itertools.product(range(200, 260), keepers):
+        advance(keeper, step)
+    assert [k.now.every_steps for k in keepers] == [20, 20]
+
+
+def test_a_new_attempt_removes_the_facts_of_older_ones(tmp_path: Path) -> None:
+    """An arena outlives its attempts: their changes go, those of an attempt that is newer still stay."""
+    arena = Arena(tmp_path)
+    for name in ("cadence-000001-0000.json", "cadence-000001-0000.ack-3", "cadence-000003-0001.json"):
+        (tmp_path / name).write_text("x")
+    asked = parse_every(10, "every"), parse_every(10, "commit_every")
+    CadenceKeeper(arena, 1, 2, 2, asked, Cadence(0, 10, 1))
+    assert len(arena.names("cadence-")) == 3
+    CadenceKeeper(arena, 0, 2, 2, asked, Cadence(0, 10, 1))
+    assert arena.names("cadence-") == ["cadence-000003-0001.json"]

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 from hinan.agent import abandoned
+from hinan.agent.log import CappedLog
 from hinan.agent.loop import Node
 from hinan.agent.server import Server
 from hinan.core.errors import HinanError
@@ -39,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--attempt", type=int, default=0, help="whose trainer started this agent; 0: nobody's")
     parser.add_argument("--idle-s", type=float, default=float(os.environ.get("HINAN_AGENT_IDLE_S", IDLE_S)))
     options = parser.parse_args(argv)
-    logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(asctime)s %(message)s", force=True)
+    logging.basicConfig(level=logging.INFO, handlers=[CappedLog(options.arena)], force=True)
     Arena(options.arena).create()
     with abandoned.lock(options.arena) as free:
         if not free:

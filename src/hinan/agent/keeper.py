@@ -140,6 +140,7 @@ class Keeper:
         self._arena.do(name, effects)
         self.files.pop(name, None)
         self._found.discard(name)
+        self.unprovable.pop(name, None)
 
     def read(self, names: list[str]) -> None:
         """Take read leases."""
@@ -148,3 +149,4 @@ class Keeper:
     def unread(self, names: list[str]) -> None:
         """Give read leases back."""
         self._readers.subtract(names)
+        self._readers = +self._readers  # names come and go; those that nobody reads are not kept

@@ -12,6 +12,8 @@ from hinan.cli.output import Json, emit, table
 from hinan.cli.places import TargetPath, arena_of, open_target
 from hinan.core.errors import ConfigError
 from hinan.core.units import format_bytes
+from hinan.formats.gating import REPORTED_BYTES, REPORTED_SHARE, gating, is_reported
+from hinan.formats.image import Entry
 from hinan.formats.records import SealedRecord
 from hinan.tiers.mapping import map_file, read_header
 from hinan.tiers.target import Target
@@ -25,7 +27,7 @@ def show_verb(
     rank: Annotated[int, typer.Option(min=0, help="Whose image.")] = 0,
     json: Json = False,
 ) -> None:
-    """Show the contents of a rank's image: tensors kept, what was left out, bytes of each, ratio to the device memory."""
+    """Show what a rank's image holds: tensors kept (gated or not), what was left out, bytes, ratio to the device memory."""
     answer = contents(open_target(target), step, rank)
     emit(answer, as_json=json, text=lambda: _lines(answer))
 
@@ -55,7 +57,10 @@ def contents(target: Target, step: int | None, rank: int) -> dict[str, Any]:
     sealed, path, tier = max(wanted, key=lambda item: (item[0].step_id, item[2] == "ram"))
     _, header = read_header(map_file(path), str(path))
     small = msgspec.json.decode(sealed.small)
-    kept = [{"name": e.name, "dtype": e.dtype, "shape": list(e.shape), "bytes": e.size_bytes} for e in header.entries]
+    found_gating = gating(small["state"], header)
+    ungated = sorted((e for e in header.entries if e.name not in found_gating.gated), key=lambda e: -e.size_bytes)
+    gated = [e for e in header.entries if e.name in found_gating.gated]
+    kept = [_kept(e, "ungated") for e in ungated] + [_kept(e, "gated") for e in gated]
     views = [{"name": n, "of": v.entry, "dtype": v.dtype, "shape": list(v.shape)} for n, v in header.views.items()]
     left = [{"name": name, "bytes": size} for name, size in small.get("left", [])]
     in_use = small.get("device_memory_bytes") or 0
@@ -69,12 +74,48 @@ def contents(target: Target, step: int | None, rank: int) -> dict[str, Any]:
         "kept": kept,
         "views": [v for v in views if v["name"] != v["of"]],
         "kept_bytes": kept_bytes,
+        "classes": {
+            name: {"tensors": len(entries), "bytes": sum(e.size_bytes for e in entries)}
+            for name, entries in (("gated", gated), ("ungated", ungated))
+        },
+        "ungated_is_reported": is_reported(sum(e.size_bytes for e in ungated), sealed.image_bytes),
+        "parameters_by_place": list(found_gating.by_place),
         "small_values_bytes": len(bytes(sealed.small)),
         "left": left,
         "left_bytes": sum(item["bytes"] for item in left),
         "device_memory_bytes": in_use or None,
         "ratio_to_device_memory": kept_bytes / in_use if in_use else None,
     }
+
+
+def _kept(entry: Entry, word: str) -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "class": word,
+        "dtype": entry.dtype,
+        "shape": list(entry.shape),
+        "bytes": entry.size_bytes,
+    }
+
+
+def _class_lines(answer: dict[str, Any]) -> list[str]:
+    """Totals by class, and what the ungated ones cost."""
+    gated, ungated = answer["classes"]["gated"], answer["classes"]["ungated"]
+    small = format_bytes(answer["small_values_bytes"])
+    here = " (so it is here)" if answer["ungated_is_reported"] else ""
+    bound = f"{format_bytes(REPORTED_BYTES)} or {REPORTED_SHARE:.0%} of the image"
+    lines = [
+        f"gated    {format_bytes(gated['bytes'])} in {gated['tensors']} tensors: parameters of captured optimizers and "
+        "their state; copied until the next optimizer step",
+        f"ungated  {format_bytes(ungated['bytes'])} in {ungated['tensors']} tensors, and {small} of small values: "
+        f"copied before training goes on; reported above {bound}{here}",
+    ]
+    if by_place := answer["parameters_by_place"]:
+        lines.append(
+            f"{len(by_place)} parameters of optimizers belong to no module at the top of the state; where they are kept "
+            "under another name, they count as ungated"
+        )
+    return lines
 
 
 def _lines(answer: dict[str, Any]) -> list[str]:
@@ -85,10 +126,11 @@ def _lines(answer: dict[str, Any]) -> list[str]:
         + ("" if ratio is None else f", {ratio:.0%} of the device memory in use")
     )
     kept = [
-        (t["name"], t["dtype"], "x".join(map(str, t["shape"])) or "scalar", format_bytes(t["bytes"]))
+        (t["name"], t["class"], t["dtype"], "x".join(map(str, t["shape"])) or "scalar", format_bytes(t["bytes"]))
         for t in answer["kept"]
     ]
-    views = [(v["name"], "view of", v["of"], "") for v in answer["views"]]
+    views = [(v["name"], "", "view of", v["of"], "") for v in answer["views"]]
     left = [(item["name"], "", "", format_bytes(item["bytes"])) for item in answer["left"]]
-    lines = [head, "", *table(("kept", "dtype", "shape", "bytes"), [*kept, *views])]
+    columns = ("kept", "class", "dtype", "shape", "bytes")
+    lines = [head, *_class_lines(answer), "", *table(columns, [*kept, *views])]
     return [*lines, "", *table(("left out", "", "", "bytes"), left)] if left else lines

@@ -6,7 +6,7 @@
         00000-000001.sealed   published by the trainer after its copy is whole
         00000-000001.proven   published by the agent: digests
         0000000120-000003.lost   a rank could not hold this step
-        agent.lock agent.sock agent.log owner.json cadence-*
+        agent.lock agent.sock agent.log agent.log.1 owner.json cadence-*
 
 Owns:      names and the order of creating and removing them. Not the bytes: the lease holder's, then everybody's to read.
 Promises:  an image always has an owner fact; a fact always describes the bytes beside it.
@@ -30,7 +30,7 @@ from hinan.formats import records
 from hinan.tiers.publish import PART_SUFFIX, publish, read_fact
 
 IMAGE, OWNER, SEALED, PROVEN, LOST = ".img", ".owner", ".sealed", ".proven", ".lost"
-LOCK, SOCKET, LOG, AGENT = "agent.lock", "agent.sock", "agent.log", "owner.json"
+LOCK, SOCKET, LOG, OLD_LOG, AGENT = "agent.lock", "agent.sock", "agent.log", "agent.log.1", "owner.json"
 _EFFECT_SUFFIX = {Effect.WITHDRAW_PROVEN: PROVEN, Effect.WITHDRAW_SEALED: SEALED, Effect.UNLINK_IMAGE: IMAGE}
 
 R = TypeVar("R")
@@ -123,6 +123,17 @@ class Arena:
         """Publish a fact in RAM (see `tiers.publish`)."""
         publish(self.root / name, records.encode(record), power_safe=False)
 
+    def names(self, prefix: str) -> list[str]:
+        """Names that begin so, in order; unfinished files are not among them."""
+        try:
+            return sorted(entry.name for entry in os.scandir(self.root) if entry.name.startswith(prefix))
+        except FileNotFoundError:
+            return []
+
+    def forget(self, prefix: str) -> None:
+        """Let go of what was read of facts whose names begin so; what stands is read again."""
+        self._cache = {key: fact for key, fact in self._cache.items() if not key[0].startswith(prefix)}
+
     def new_slot(self, owner: records.OwnerRecord, image_bytes: int) -> str:
         """Create and reserve an image file for one trainer process; its name.
 
@@ -150,7 +161,7 @@ class Arena:
             self.path(slot, _EFFECT_SUFFIX[effect]).unlink(missing_ok=True)
         if Effect.UNLINK_IMAGE in effects:
             self.path(slot, OWNER).unlink(missing_ok=True)
-        self._cache = {key: fact for key, fact in self._cache.items() if not key[0].startswith(slot + ".")}
+        self.forget(slot + ".")
 
     def remove(self, slot: str) -> None:
         """Remove a slot, facts before bytes."""

@@ -1,12 +1,14 @@
 """Keeps the cadence of this rank: proposes changes on rank 0, acknowledges them, follows the verdict (rule M2).
 
 All of it through facts in the arena, at evacuations and at the steps that proposals name; never by a message or a clock.
+Facts do not pile up: rank 0 removes those of a number that was decided, when no rank can depend on them any more.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
+import re
 from collections import deque
 from contextlib import suppress
 from statistics import median
@@ -31,6 +33,8 @@ from hinan.trainer.ranks import Ranks
 log = logging.getLogger("hinan")
 
 SEEN = 64
+_PREFIX = "cadence-"
+_NUMBERS = re.compile(r"\d+")
 
 
 class Pace:
@@ -76,9 +80,11 @@ class CadenceKeeper:
         self._every, self._commit = asked
         self.now = now
         self._number = 0
+        self._accepted = -1
         self._pending: CadenceRecord | None = None
         self.next_look = 0
         """Step at which a pending change takes effect; 0 when there is none."""
+        self._tidy()
 
     def at_evacuation(self, step: int, measured: Measured) -> None:
         """Called at each evacuation of this rank, after its seal."""
@@ -99,11 +105,29 @@ class CadenceKeeper:
         self._publish_verdict(accepted=False)
         found = self._arena.fact(self._name("verdict"), VerdictRecord)
         if found is not None and found.accepted:
-            self.now = _cadence(proposed)
+            self.now, self._accepted = _cadence(proposed), self._number
             log.info("cadence.changed from_step=%d every=%d commit_multiple=%d why=%s", proposed.from_step,
                      proposed.every_steps, proposed.commit_multiple, proposed.reason)  # fmt: skip
         self._pending, self.next_look = None, 0
         self._number += 1
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Remove what is over: facts of older attempts, and of decided numbers but the last accepted one.
+
+        Why not that: a rank that acknowledged it may not have reached its step yet, and must find the verdict. By the time
+        the next one is accepted, every rank has acknowledged that, and so is past this one. A rejected number needs no
+        facts: whoever still waits for its verdict finds none and publishes the same rejection.
+        """
+        self._arena.forget(_PREFIX)
+        if self._rank != 0:
+            return
+        for name in self._arena.names(_PREFIX):
+            attempt, number = (int(part) for part in _NUMBERS.findall(name)[:2])
+            decided = attempt == self._attempt and number < self._number and number != self._accepted
+            if attempt < self._attempt or decided:
+                with suppress(OSError):
+                    self._arena.root.joinpath(name).unlink()
 
     def _propose(self, step: int, measured: Measured) -> None:
         every_steps, multiple = wanted_cadence(
@@ -122,14 +146,20 @@ class CadenceKeeper:
             self._publish("json", record)
 
     def _acknowledge(self, step: int) -> None:
+        mine = f"{_PREFIX}{self._attempt:06d}-"
+        standing = [int(name[len(mine) : -len(".json")]) for name in self._arena.names(mine) if name.endswith(".json")]
+        newest = max((number for number in standing if number >= self._number), default=None)
+        if newest is None:
+            return
+        self._number = newest  # those in between were decided without this rank, and so rejected
         proposed = self._arena.fact(self._name("json"), CadenceRecord)
-        while proposed is not None and not may_acknowledge(_cadence(proposed), step):
-            # Seen too late to promise anything, so it cannot have been accepted: on to the next number.
-            self._number += 1
-            proposed = self._arena.fact(self._name("json"), CadenceRecord)
-        if proposed is not None:
-            self._publish(f"ack-{self._rank}", AckRecord(self._attempt, self._number, self._rank))
-            self._pending, self.next_look = proposed, proposed.from_step
+        if proposed is None:
+            return
+        if not may_acknowledge(_cadence(proposed), step):
+            self._number += 1  # seen too late to promise anything, so it cannot have been accepted
+            return
+        self._publish(f"ack-{self._rank}", AckRecord(self._attempt, self._number, self._rank))
+        self._pending, self.next_look = proposed, proposed.from_step
 
     def _publish_verdict(self, *, accepted: bool) -> None:
         self._publish("verdict", VerdictRecord(self._attempt, self._number, accepted))
@@ -139,7 +169,7 @@ class CadenceKeeper:
             self._arena.publish(self._name(suffix), record)
 
     def _name(self, suffix: str) -> str:
-        return f"cadence-{self._attempt:06d}-{self._number:04d}.{suffix}"
+        return f"{_PREFIX}{self._attempt:06d}-{self._number:04d}.{suffix}"
 
 
 def _cadence(record: CadenceRecord) -> Cadence:
