@@ -21,6 +21,7 @@ from hinan.formats.values import Json, child, encode_value
 from hinan.trainer.codecs import codec_for
 from hinan.trainer.modules import ModuleTensors, unwrap
 from hinan.trainer.rng import rng_state
+from hinan.trainer.scaler import is_plain_scaler, scaler_values
 
 INLINE_ARRAY_BYTES = 1 << 16
 """NumPy arrays up to this size travel in the JSON; larger ones as tensors in the image."""
@@ -81,6 +82,10 @@ class Capture:
             return self._module(found, path, value)
         if isinstance(value, torch.optim.Optimizer):
             return self._optimizer(found, path, value)
+        if isinstance(value, torch.amp.GradScaler) and is_plain_scaler(value):
+            return {"$scaler": self._encode(found, path, scaler_values(value))}
+        if type(value) is dict and any(isinstance(key, nn.Parameter) for key in value):
+            return self._by_parameter(found, path, value)
         if type(value) is np.ndarray and value.nbytes > INLINE_ARRAY_BYTES and value.dtype in _TENSOR_ARRAYS:
             return {"$ndarray": self._tensor(found, path, torch.from_numpy(_plain(value)))["$tensor"][0]}
         return self._torch_value(path, value) or self._object(found, path, value)
@@ -129,6 +134,23 @@ class Capture:
             self._tensor(found, f"{path}.{name}", tensor)
         kept = {name: self._encode(found, f"{path}.{name}", value) for name, value in extras.items()}
         return {"$module": {"tensors": list(tensors), "extras": kept}}
+
+    def _by_parameter(self, found: Captured, path: str, value: dict[Any, Any]) -> Json:
+        """A dict with parameters as keys (optimizer-in-backward has one optimizer for each): keyed by their names."""
+        items = []
+        for key, item in value.items():
+            if not isinstance(key, nn.Parameter):
+                items.append([encode_value(key, lambda at, leaf: None, path), self._encode(found, child(path, key), item)])
+                continue
+            name = self._known.get(id(key))
+            if name is None:
+                raise CaptureError(
+                    f"{path} has a parameter of shape {tuple(key.shape)} as a key that belongs to no module of the state; "
+                    "put its module into the state, or key the dict by name",
+                    path=path,
+                )
+            items.append([{"$parameter": name}, self._encode(found, f"{path}.{name}", item)])
+        return {"$dict": items}
 
     def _optimizer(self, found: Captured, path: str, optimizer: torch.optim.Optimizer) -> Json:
         names = optimizer_names(optimizer, self._known)
@@ -181,11 +203,19 @@ def memory_in_use(tensors: Mapping[str, torch.Tensor], left: list[tuple[str, int
 def parameter_names(state: Mapping[str, Any]) -> dict[int, str]:
     """Names of the parameters of all modules at the top of the state, by identity; a tied one has its first name."""
     names: dict[int, str] = {}
-    for key, value in state.items():
-        if isinstance(value, nn.Module):
-            for name, parameter in unwrap(value).named_parameters():
-                names.setdefault(id(parameter), f"{key}.{name}")
+    for name, parameter in parameters_by_name(state).items():
+        names.setdefault(id(parameter), name)
     return names
+
+
+def parameters_by_name(state: Mapping[str, Any]) -> dict[str, nn.Parameter]:
+    """Parameters of all modules at the top of the state; a tied one is there once in each module."""
+    return {
+        f"{key}.{name}": parameter
+        for key, value in state.items()
+        if isinstance(value, nn.Module)
+        for name, parameter in unwrap(value).named_parameters()
+    }
 
 
 def optimizer_names(optimizer: torch.optim.Optimizer, known: Mapping[int, str]) -> dict[int, str]:

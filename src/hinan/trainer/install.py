@@ -11,7 +11,7 @@ import logging
 import warnings
 from collections.abc import Callable, Mapping, MutableMapping, MutableSequence
 from enum import Enum
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import torch
 from torch import nn
@@ -19,11 +19,12 @@ from torch import nn
 from hinan.core.errors import FormatError, StructureError
 from hinan.formats.image import Header
 from hinan.formats.values import Json, child, decode_value
-from hinan.trainer.capture import optimizer_names, parameter_names
+from hinan.trainer.capture import optimizer_names, parameter_names, parameters_by_name
 from hinan.trainer.codecs import codec_named
 from hinan.trainer.device import copy_bits
 from hinan.trainer.layout import SAFETENSORS_WORD
 from hinan.trainer.modules import ModuleTensors, unwrap
+from hinan.trainer.scaler import scaler_state
 
 log = logging.getLogger("hinan")
 
@@ -85,6 +86,7 @@ class Matcher:
     def __init__(self, tensors: SavedTensors, state: Mapping[str, Any]) -> None:
         self._tensors = tensors
         self._known = parameter_names(state)
+        self._parameters = parameters_by_name(state)
         self._written: dict[tuple[Any, ...], str] = {}
         self._writes: list[Write] = []
 
@@ -153,13 +155,25 @@ class Matcher:
         elif "$stateful" in json and isinstance(live, Stateful):
             value = self.value(json["$stateful"], None)
             self._writes.append(lambda: live.load_state_dict(value))
-        elif any(tag in json for tag in ("$module", "$optimizer", "$stateful")):
+        elif "$scaler" in json and isinstance(live, torch.amp.GradScaler):
+            self._scaler(live, json["$scaler"], path)
+        elif any(tag in json for tag in ("$module", "$optimizer", "$stateful", "$scaler")):
             raise StructureError(
                 f"{path} was saved from a {next(iter(json))[1:]}, and is a {type(live).__qualname__} now", path=path
             )
         else:
             return False
         return True
+
+    def _scaler(self, live: torch.amp.GradScaler, json: Mapping[str, Json], path: str) -> None:
+        if not live.is_enabled():
+            if json:
+                log.warning("restore.default %s was saved enabled and is disabled now; its scale is not used", path)
+            return
+        if not json:
+            raise StructureError(f"{path} was saved from a disabled GradScaler and is enabled now", path=path)
+        values = scaler_state(cast(dict[str, Any], self.value(json, None)))
+        self._writes.append(lambda: live.load_state_dict(values))
 
     def _mapping(self, live: MutableMapping[Any, Any], json: Mapping[Any, Json], path: str) -> None:
         for key, item in json.items():
@@ -277,14 +291,14 @@ class Matcher:
                     generator = torch.Generator(payload[0])
                     generator.set_state(torch.frombuffer(bytearray(base64.b64decode(payload[1])), dtype=torch.uint8))
                     return generator
-                case "$dtype":
-                    return getattr(torch, payload)
-                case "$size":
-                    return torch.Size(payload)
-                case "$device":
-                    return torch.device(payload)
+                case "$dtype" | "$size" | "$device":
+                    return _torch_constant(tag, payload)
                 case "$stateful":
                     return self.value(payload, None, near)
+                case "$scaler":
+                    return scaler_state(cast(dict[str, Any], self.value(payload, None, near)))
+                case "$parameter":
+                    return self._parameter(payload)
                 case "$codec":
                     return codec_named(payload[0]).decode(self.value(payload[1], None, near))
                 case "$enum":
@@ -293,11 +307,25 @@ class Matcher:
 
         return decode_value(json, restore)
 
+    def _parameter(self, name: str) -> nn.Parameter:
+        """The live parameter of a name: a dict was keyed by it."""
+        if name not in self._parameters:
+            raise StructureError(
+                f"a dict was saved with the parameter {name} as a key; the live state has no such parameter"
+            )
+        return self._parameters[name]
+
     def _new_tensor(self, name: str, device_type: str, near: torch.Tensor | None) -> torch.Tensor:
         saved = self._tensors[name].clone()
         if device_type == "cpu":
             return saved
         return saved.to(near.device if near is not None else device_type)
+
+
+def _torch_constant(tag: str, payload: Json) -> object:
+    if tag == "$dtype":
+        return getattr(torch, payload)
+    return torch.Size(payload) if tag == "$size" else torch.device(payload)
 
 
 def _enum(payload: list[str], live: object) -> object:
