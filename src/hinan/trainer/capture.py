@@ -19,6 +19,7 @@ from torch import nn
 from hinan.core.errors import CaptureError
 from hinan.formats.values import Json, child, encode_value
 from hinan.trainer.codecs import codec_for
+from hinan.trainer.loader import keeps_position, loader_values
 from hinan.trainer.modules import ModuleTensors, unwrap
 from hinan.trainer.rng import rng_state
 from hinan.trainer.scaler import is_plain_scaler, scaler_values
@@ -113,6 +114,8 @@ class Capture:
         codec = codec_for(value)
         if codec is not None:
             return {"$codec": [codec.name, self._encode(found, path, codec.encode(value))]}
+        if keeps_position(value):
+            return {"$loader": self._encode(found, path, loader_values(value))}
         if hasattr(value, "state_dict") and hasattr(value, "load_state_dict"):
             return {"$stateful": self._encode(found, path, value.state_dict())}
         return None

@@ -23,6 +23,7 @@ from hinan.trainer.capture import optimizer_names, parameter_names, parameters_b
 from hinan.trainer.codecs import codec_named
 from hinan.trainer.device import copy_bits
 from hinan.trainer.layout import SAFETENSORS_WORD
+from hinan.trainer.loader import keeps_position, load_loader
 from hinan.trainer.modules import ModuleTensors, unwrap
 from hinan.trainer.scaler import scaler_state
 
@@ -157,7 +158,10 @@ class Matcher:
             self._writes.append(lambda: live.load_state_dict(value))
         elif "$scaler" in json and isinstance(live, torch.amp.GradScaler):
             self._scaler(live, json["$scaler"], path)
-        elif any(tag in json for tag in ("$module", "$optimizer", "$stateful", "$scaler")):
+        elif "$loader" in json and keeps_position(live):
+            kept = cast(dict[str, Any], self.value(json["$loader"], None))
+            self._writes.append(lambda: load_loader(live, kept["position"], kept["generators"]))
+        elif any(tag in json for tag in ("$module", "$optimizer", "$stateful", "$scaler", "$loader")):
             raise StructureError(
                 f"{path} was saved from a {next(iter(json))[1:]}, and is a {type(live).__qualname__} now", path=path
             )
