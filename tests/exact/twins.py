@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from tests.trainer.helpers import bits, evacuate, install
 Step = Callable[[], object]
 Make = Callable[[], tuple[dict[str, Any], Step]]
 """Makes new objects: the state, and a function that trains one step and returns its loss."""
+Ends = tuple[dict[str, Any], dict[str, Any]]
 
 STEPS, AT = 5, 2
 
@@ -49,6 +51,8 @@ def look(value: object) -> Any:
         return type(value).__name__, [look(item) for item in value]
     if isinstance(value, np.ndarray):
         return str(value.dtype), value.shape, value.tobytes()
+    if isinstance(value, torch.utils.data.DataLoader) and value._iterator is None:
+        return "not started", look(value.generator)  # asking it would start it
     if hasattr(value, "state_dict"):
         return look(value.state_dict())
     return type(value).__name__, repr(value)
@@ -75,6 +79,20 @@ def places(value: object) -> Any:
     return id(value)
 
 
+def assert_same(a: Any, b: Any, path: str) -> None:
+    """Two looks are equal; the message names the first place where they are not."""
+    if a == b:
+        return
+    if type(a) is type(b) is dict:
+        assert list(a) == list(b), f"{path} has {list(a)}, not {list(b)}"
+        a, b = a.items(), b.items()
+    if isinstance(a, str | bytes | int | float) or isinstance(b, str | bytes | int | float) or len(a) != len(b):
+        raise AssertionError(f"{path} is {a!r:.300}, not {b!r:.300}")
+    for i, (x, y) in enumerate(zip(a, b, strict=True)):
+        named = type(x) is type(y) is tuple and len(x) == len(y) == 2 and x[0] == y[0] and isinstance(x[0], str)
+        assert_same(x[1] if named else x, y[1] if named else y, f"{path}.{x[0] if named else i}")
+
+
 def everything(state: dict[str, Any]) -> Any:
     """What a live state and the generators are now."""
     return look(state), look_at_rng()
@@ -84,7 +102,7 @@ def evacuated(state: dict[str, Any]) -> tuple[bytearray, dict[str, Any]]:
     """(image, small values) of a state; saving it has changed nothing that lives (rule D8)."""
     before = everything(state), places(state)
     image, small, _ = evacuate(state)
-    assert (everything(state), places(state)) == before, "saving changed the live state"
+    assert_same((everything(state), places(state)), before, "saved")
     return image, small
 
 
@@ -94,9 +112,12 @@ def restored(image: bytearray, small: dict[str, Any], state: dict[str, Any]) -> 
     set_rng_state(load_arrays(small["rng"]))
 
 
-def assert_resumes(make: Make, steps: int = STEPS, at: int = AT) -> tuple[dict[str, Any], dict[str, Any]]:
+def assert_resumes(make: Make, steps: int = STEPS, at: int | tuple[int, ...] = AT, used: int = 0) -> Ends:
     """Train straight; train `at` steps, evacuate, restore into new objects, train the rest: equal losses and final state.
 
+    Args:
+        at: also several: resumed again and again.
+        used: steps that the new objects have trained before they get the saved state.
     Returns:
         The final states of both runs.
     """
@@ -106,12 +127,16 @@ def assert_resumes(make: Make, steps: int = STEPS, at: int = AT) -> tuple[dict[s
     end = everything(straight)
     seed(1)
     state, step = make()
-    losses = [look(step()) for _ in range(at)]
-    image, small = evacuated(state)
-    seed(2)  # the new process begins elsewhere
-    resumed, step = make()
-    restored(image, small, resumed)
-    losses += [look(step()) for _ in range(steps - at)]
-    assert losses == expected
-    assert everything(resumed) == end
-    return straight, resumed
+    losses = []
+    for start, stop in pairwise((0, *((at,) if isinstance(at, int) else at))):
+        losses += [look(step()) for _ in range(stop - start)]
+        image, small = evacuated(state)
+        seed(2)  # the new process begins elsewhere
+        state, step = make()
+        for _ in range(used):
+            step()
+        restored(image, small, state)
+    losses += [look(step()) for _ in range(steps - len(losses))]
+    assert_same(losses, expected, "loss")
+    assert_same(everything(state), end, "end")
+    return straight, state
