@@ -206,6 +206,10 @@ class Matcher:
 
     def _tensor(self, live: torch.Tensor, name: str, path: str) -> None:
         saved = self._tensors[name]
+        if nn.parameter.is_lazy(live):
+            raise StructureError(
+                f"{path} belongs to a lazy module and has no values yet; run the module once before restore()", path=path
+            )
         if saved.dtype != live.dtype or saved.shape != live.shape:
             raise StructureError(
                 f"{path} was saved as {saved.dtype} {tuple(saved.shape)} and is {live.dtype} {tuple(live.shape)} now; "
