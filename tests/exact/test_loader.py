@@ -9,7 +9,7 @@ import pytest
 import torch
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from tests.exact.twins import assert_resumes, evacuated, restored, seed
+from tests.exact.twins import assert_resumes, evacuated, restored
 
 EPOCHS = 3
 
