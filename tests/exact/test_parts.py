@@ -54,15 +54,18 @@ def test_unused_and_frozen_layers(at: tuple[int, ...]) -> None:
 
 
 def test_a_layer_that_is_frozen_now_keeps_its_moments() -> None:
-    """A-OPT-1: all layers were stepped; one is frozen in the new process: its state comes back with the others'."""
-    (saved, step), (live, _) = parts(), parts()
+    """A-OPT-1: all layers were stepped; one is frozen in the new process: its state comes back with the others', and is
+    saved again although it is frozen."""
+    (saved, step), (live, _), (third, _) = parts(), parts(), parts()
     for _ in range(4):
         step()
     live["model"].used.requires_grad_(False)
     restored(*evacuated(saved), live)
-    p, q = live["model"].used.weight, saved["model"].used.weight
-    assert_same(look(live["optim"].state[p]), look(saved["optim"].state[q]), "used.weight")
-    assert len(live["optim"].state) == len(saved["optim"].state) == 6
+    restored(*evacuated(live), third)
+    for after in (live, third):
+        p, q = after["model"].used.weight, saved["model"].used.weight
+        assert_same(look(after["optim"].state[p]), look(saved["optim"].state[q]), "used.weight")
+        assert len(after["optim"].state) == len(saved["optim"].state) == 6
 
 
 def test_a_partly_missing_state_is_fatal_before_anything_is_written() -> None:
