@@ -19,6 +19,7 @@ from torch import nn
 from hinan.core.errors import CaptureError
 from hinan.formats.values import Json, child, encode_value
 from hinan.trainer.codecs import codec_for
+from hinan.trainer.layout import packed_stride
 from hinan.trainer.loader import keeps_position, loader_values
 from hinan.trainer.modules import ModuleTensors, unwrap
 from hinan.trainer.rng import rng_state
@@ -125,7 +126,8 @@ class Capture:
         if path in found.tensors:
             raise CaptureError(f"two tensors of the state have the name {path}; rename one of the keys", path=path)
         found.tensors[path] = tensor.detach()
-        return {"$tensor": [path, tensor.device.type]}
+        stride = packed_stride(tensor)
+        return {"$tensor": [path, tensor.device.type] if stride is None else [path, tensor.device.type, stride]}
 
     def _module(self, found: Captured, path: str, module: nn.Module) -> Json:
         bare = unwrap(module)

@@ -22,7 +22,7 @@ from hinan.formats.values import Json, child, decode_value
 from hinan.trainer.capture import optimizer_names, parameter_names, parameters_by_name
 from hinan.trainer.codecs import codec_named
 from hinan.trainer.device import copy_bits
-from hinan.trainer.layout import SAFETENSORS_WORD
+from hinan.trainer.layout import SAFETENSORS_WORD, in_order
 from hinan.trainer.loader import keeps_position, load_loader
 from hinan.trainer.modules import ModuleTensors, unwrap
 from hinan.trainer.scaler import scaler_state
@@ -226,7 +226,7 @@ class Matcher:
 
     def _same_twice(self, first: str, second: str, path: str) -> None:
         """Two names for one live place (a tie): the saved values must agree."""
-        a, b = self._tensors[first].contiguous(), self._tensors[second].contiguous()
+        a, b = (in_order(self._tensors[name].contiguous()) for name in (first, second))
         if first != second and not torch.equal(a.reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8)):
             raise StructureError(
                 f"{path} shares its storage with {first} now, but they were saved with different values", path=path
@@ -292,7 +292,7 @@ class Matcher:
         def restore(tag: str, payload: Json) -> object:
             match tag:
                 case "$tensor":
-                    return self._new_tensor(payload[0], payload[1], near)
+                    return self._new_tensor(payload, near)
                 case "$ndarray":
                     return self._tensors[payload].numpy().copy()
                 case "$generator":
@@ -323,11 +323,17 @@ class Matcher:
             )
         return self._parameters[name]
 
-    def _new_tensor(self, name: str, device_type: str, near: torch.Tensor | None) -> torch.Tensor:
-        saved = self._tensors[name].clone()
+    def _new_tensor(self, payload: list[Any], near: torch.Tensor | None) -> torch.Tensor:
+        name, device_type, *strides = payload
+        saved = self._tensors[name]
+        if strides:
+            new = torch.empty_strided(saved.shape, strides[0], dtype=saved.dtype)
+            copy_bits(new, saved)
+        else:
+            new = saved.clone()
         if device_type == "cpu":
-            return saved
-        return saved.to(near.device if near is not None else device_type)
+            return new
+        return new.to(near.device if near is not None else device_type)
 
 
 def _torch_constant(tag: str, payload: Json) -> object:

@@ -95,6 +95,23 @@ def extent_bytes(tensor: torch.Tensor) -> int:
     return (last + 1) * tensor.element_size()
 
 
+def in_order(tensor: torch.Tensor) -> torch.Tensor:
+    """A contiguous tensor with the strides of its shape. A dimension of size 1 may carry any stride, which counts as
+    contiguous and yet cannot be viewed as bytes; others are returned as they are."""
+    stride = _contiguous_stride(tensor.shape)
+    if tensor.numel() == 0 or tensor.stride() == stride or not tensor.is_contiguous():
+        return tensor
+    return tensor.as_strided(tensor.shape, stride)
+
+
+def packed_stride(tensor: torch.Tensor) -> list[int] | None:
+    """Strides of torch's own copy of a tensor where they are not the plain ones: a dense permutation keeps its order."""
+    if tensor.is_contiguous():
+        return None
+    stride = torch.empty_like(tensor, device="meta").stride()
+    return list(stride) if stride != _contiguous_stride(tensor.shape) else None
+
+
 Named = tuple[str, torch.Tensor]
 
 
@@ -132,7 +149,7 @@ def _entry(group: Sequence[Named]) -> tuple[Part, Entry, dict[str, TensorView]]:
         views = {n: TensorView(name, dtype_word(first.dtype), tuple(first.shape), stride, 0) for n in members}
         if entry.dtype != SAFETENSORS_WORD.get(first.dtype):
             views[name] = TensorView(name, dtype_word(first.dtype), tuple(first.shape), stride, 0)
-        return Part(name, first), entry, views
+        return Part(name, in_order(first)), entry, views
     return _shared_entry(group)
 
 
@@ -150,7 +167,7 @@ def _shared_entry(group: Sequence[Named]) -> tuple[Part, Entry, dict[str, Tensor
     )
     if cover is not None:
         name, base = cover
-        part, entry = Part(name, base), _logical_entry(name, base)
+        part, entry = Part(name, in_order(base)), _logical_entry(name, base)
     else:
         name = group[0][0]
         part, entry = Part(name, low, total_bytes), Entry(name, "U8", (total_bytes,))
