@@ -99,6 +99,18 @@ def test_dimensions_of_size_one_with_odd_strides() -> None:
         assert bits(live) == bits(saved)
 
 
+def test_a_conjugate_beside_what_it_is_a_view_of() -> None:
+    """A-SHAPE-4: a lazy view has values that no bytes hold: it is kept by value, beside its base and not as its bytes."""
+    for aliased in (True, False):
+        base, other = torch.randn(5, dtype=torch.complex64), torch.zeros(5, dtype=torch.complex64)
+        saved = {"base": base, "conj": base.conj(), "imag": base.conj().imag}
+        live = {"base": other, "conj": other.conj(), "imag": other.conj().imag}
+        if not aliased:
+            live = {name: torch.zeros(5, dtype=t.dtype) for name, t in saved.items()}
+        restored(*evacuated(saved), live)
+        assert {name: bits(t) for name, t in live.items()} == {name: bits(t) for name, t in saved.items()}
+
+
 def test_every_bit_pattern_of_the_narrow_floats() -> None:
     """A-SHAPE-4: all 65,536 patterns of the 16-bit and all 256 of the 8-bit floats, NaNs with payload among them."""
     for dtype in (torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.float8_e5m2, torch.bool):

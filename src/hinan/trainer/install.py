@@ -217,7 +217,8 @@ class Matcher:
                 path=path,
             )
         target = live.detach()
-        place = (str(target.device), target.data_ptr(), target.dtype, target.shape, target.stride())
+        lazy = target.is_conj(), target.is_neg()
+        place = (str(target.device), target.data_ptr(), target.dtype, target.shape, target.stride(), *lazy)
         if target.numel() and place in self._written:
             self._same_twice(self._written[place], name, path)
             return
