@@ -22,7 +22,7 @@ from hinan.trainer.codecs import codec_for
 from hinan.trainer.layout import packed_stride
 from hinan.trainer.loader import keeps_position, loader_values
 from hinan.trainer.modules import ModuleTensors, unwrap
-from hinan.trainer.rng import rng_state
+from hinan.trainer.rng import random_kind, random_state, rng_state
 from hinan.trainer.scaler import is_plain_scaler, scaler_values
 
 INLINE_ARRAY_BYTES = 1 << 16
@@ -96,6 +96,8 @@ class Capture:
         if isinstance(value, torch.Generator):
             text = base64.b64encode(value.get_state().numpy().tobytes()).decode()
             return {"$generator": [value.device.type, text]}
+        if (kind := random_kind(value)) is not None:
+            return {"$random": [kind, encode_value(random_state(value), lambda at, leaf: None, path)]}
         if isinstance(value, torch.dtype):
             return {"$dtype": str(value).removeprefix("torch.")}
         if isinstance(value, torch.Size):

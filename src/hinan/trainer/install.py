@@ -25,11 +25,15 @@ from hinan.trainer.device import copy_bits
 from hinan.trainer.layout import SAFETENSORS_WORD, in_order
 from hinan.trainer.loader import keeps_position, load_loader
 from hinan.trainer.modules import ModuleTensors, unwrap
+from hinan.trainer.rng import random_kind, set_random_state
 from hinan.trainer.scaler import scaler_state
 
 log = logging.getLogger("hinan")
 
 Write = Callable[[], object]
+_IN_PLACE = ("$module", "$optimizer", "$stateful", "$scaler", "$loader", "$random")
+"""Tags of objects that only a live object of the same kind can take."""
+
 _TORCH_DTYPE = {word: dtype for dtype, word in SAFETENSORS_WORD.items()}
 
 
@@ -66,12 +70,12 @@ class SavedTensors:
         storage_offset, odd = divmod(view.offset_bytes, dtype.itemsize)
         if odd:
             whole, storage_offset = whole[view.offset_bytes :].clone(), 0
-        tensor = torch.empty(0, dtype=dtype)
+        tensor = torch.empty(0, dtype=dtype, device="cpu")
         return tensor.set_(whole.untyped_storage(), storage_offset + _offset(whole, dtype), view.shape, view.stride)
 
     def _flat(self, offset: int, size_bytes: int, dtype: torch.dtype) -> torch.Tensor:
         if size_bytes == 0:
-            return torch.empty(0, dtype=dtype)
+            return torch.empty(0, dtype=dtype, device="cpu")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # "not writable": nobody writes into it
             return torch.frombuffer(self._image, dtype=dtype, count=size_bytes // dtype.itemsize, offset=offset)
@@ -161,9 +165,12 @@ class Matcher:
         elif "$loader" in json and keeps_position(live):
             kept = cast(dict[str, Any], self.value(json["$loader"], None))
             self._writes.append(lambda: load_loader(live, kept["position"], kept["generators"]))
-        elif any(tag in json for tag in ("$module", "$optimizer", "$stateful", "$scaler", "$loader")):
+        elif "$random" in json and random_kind(live) == json["$random"][0]:
+            drawn = self.value(json["$random"][1], None)
+            self._writes.append(lambda: set_random_state(live, drawn))
+        elif any(tag in json for tag in _IN_PLACE):
             raise StructureError(
-                f"{path} was saved from a {next(iter(json))[1:]}, and is a {type(live).__qualname__} now", path=path
+                f"{path} was saved from a {_kind(json)}, and is a {type(live).__qualname__} now", path=path
             )
         else:
             return False
@@ -302,8 +309,11 @@ class Matcher:
                     return generator
                 case "$dtype" | "$size" | "$device":
                     return _torch_constant(tag, payload)
-                case "$stateful":
+                case "$stateful" | "$loader":
                     return self.value(payload, None, near)
+                case "$module" | "$optimizer" | "$random":
+                    kind = _kind({tag: payload})
+                    raise StructureError(f"a {kind} was saved; the live state must hold one there, to take what was saved")
                 case "$scaler":
                     return scaler_state(cast(dict[str, Any], self.value(payload, None, near)))
                 case "$parameter":
@@ -328,13 +338,18 @@ class Matcher:
         name, device_type, *strides = payload
         saved = self._tensors[name]
         if strides:
-            new = torch.empty_strided(saved.shape, strides[0], dtype=saved.dtype)
+            new = torch.empty_strided(saved.shape, strides[0], dtype=saved.dtype, device="cpu")
             copy_bits(new, saved)
         else:
             new = saved.clone()
         if device_type == "cpu":
             return new
         return new.to(near.device if near is not None else device_type)
+
+
+def _kind(json: Mapping[str, Json]) -> str:
+    tag = next(iter(json))
+    return str(json[tag][0]) if tag == "$random" else tag[1:]
 
 
 def _torch_constant(tag: str, payload: Json) -> object:
