@@ -45,6 +45,10 @@ def look(value: object) -> Any:
         return [state, groups, [[order[id(p)] for p in g["params"]] for g in value.param_groups]]
     if isinstance(value, torch.Generator):
         return look(value.get_state())
+    if isinstance(value, np.random.Generator):
+        return look(value.bit_generator.state)
+    if isinstance(value, np.random.RandomState | random.Random):
+        return look(value.getstate() if isinstance(value, random.Random) else value.get_state(legacy=False))
     if isinstance(value, Mapping):
         return {k if not isinstance(k, torch.Tensor) else i: look(v) for i, (k, v) in enumerate(value.items())}
     if isinstance(value, list | tuple):
