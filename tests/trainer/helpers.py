@@ -49,5 +49,5 @@ def through(saved: dict[str, Any], live: dict[str, Any]) -> dict[str, Any]:
 
 def bits(tensor: torch.Tensor) -> bytes:
     """A tensor's bits in logical order."""
-    settled = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    settled = tensor.detach().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format).reshape(-1)
     return settled.view(torch.uint8).numpy().tobytes()

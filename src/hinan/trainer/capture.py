@@ -20,7 +20,11 @@ from torch import nn
 from hinan.core.errors import CaptureError
 from hinan.formats.values import Json, child, encode_value
 from hinan.trainer.codecs import codec_for
+from hinan.trainer.layout import packed_stride
+from hinan.trainer.loader import keeps_position, loader_values
 from hinan.trainer.modules import ModuleTensors, unwrap
+from hinan.trainer.rng import random_kind, random_state
+from hinan.trainer.scaler import is_plain_scaler, scaler_values
 
 INLINE_ARRAY_BYTES = 1 << 16
 """NumPy arrays up to this size travel in the JSON; larger ones as tensors in the image."""
@@ -97,6 +101,10 @@ class Capture:
             return self._module(found, path, value)
         if isinstance(value, torch.optim.Optimizer):
             return self._optimizer(found, path, value)
+        if isinstance(value, torch.amp.GradScaler) and is_plain_scaler(value):
+            return {"$scaler": self._encode(found, path, scaler_values(value))}
+        if type(value) is dict and any(isinstance(key, nn.Parameter) for key in value):
+            return self._by_parameter(found, path, value)
         if type(value) is np.ndarray and value.nbytes > INLINE_ARRAY_BYTES and value.dtype in _TENSOR_ARRAYS:
             return {"$ndarray": self._tensor(found, path, torch.from_numpy(_plain(value)))["$tensor"][0]}
         return self._torch_value(path, value) or self._object(found, path, value)
@@ -105,6 +113,8 @@ class Capture:
         if isinstance(value, torch.Generator):
             text = base64.b64encode(value.get_state().numpy().tobytes()).decode()
             return {"$generator": [value.device.type, text]}
+        if (kind := random_kind(value)) is not None:
+            return {"$random": [kind, encode_value(random_state(value), lambda at, leaf: None, path)]}
         if isinstance(value, torch.dtype):
             return {"$dtype": str(value).removeprefix("torch.")}
         if isinstance(value, torch.Size):
@@ -124,6 +134,8 @@ class Capture:
         codec = codec_for(value)
         if codec is not None:
             return {"$codec": [codec.name, self._encode(found, path, codec.encode(value))]}
+        if keeps_position(value):
+            return {"$loader": self._encode(found, path, loader_values(value))}
         if hasattr(value, "state_dict") and hasattr(value, "load_state_dict"):
             before = len(found.tensors)
             json = {"$stateful": self._encode(found, path, value.state_dict())}
@@ -138,6 +150,9 @@ class Capture:
         if not is_supported(tensor):
             raise unsupported(path, tensor)
         found.tensors[path] = tensor
+        if not tensor.is_contiguous():
+            stride = packed_stride(tensor)
+            return {"$tensor": [path, tensor.device.type] if stride is None else [path, tensor.device.type, stride]}
         # The JSON of a leaf is made once: ten thousand new objects at each evacuation would cost more than the copy.
         device_type, json = self._leaves.get(path, ("", None))
         if device_type != (now := tensor.device.type):
@@ -158,6 +173,23 @@ class Capture:
                 self._trainable.append((full, tensor))
         kept = {name: self._encode(found, f"{path}.{name}", value) for name, value in extras.items()}
         return {"$module": {"tensors": list(tensors), "extras": kept}}
+
+    def _by_parameter(self, found: Captured, path: str, value: dict[Any, Any]) -> Json:
+        """A dict with parameters as keys (optimizer-in-backward has one optimizer for each): keyed by their names."""
+        items = []
+        for key, item in value.items():
+            if not isinstance(key, nn.Parameter):
+                items.append([encode_value(key, lambda at, leaf: None, path), self._encode(found, child(path, key), item)])
+                continue
+            name = self._known.get(id(key))
+            if name is None:
+                raise CaptureError(
+                    f"{path} has a parameter of shape {tuple(key.shape)} as a key that belongs to no module of the state; "
+                    "put its module into the state, or key the dict by name",
+                    path=path,
+                )
+            items.append([{"$parameter": name}, self._encode(found, f"{path}.{name}", item)])
+        return {"$dict": items}
 
     def _optimizer(self, found: Captured, path: str, optimizer: torch.optim.Optimizer) -> Json:
         names = optimizer_names(optimizer, self._known)
@@ -192,7 +224,9 @@ class Capture:
             found.tensors.update(zip(known.paths, entry.values(), strict=True))
             return known.json
         json = self._encode(found, path, entry)
-        if type(entry) is dict and all(isinstance(value, torch.Tensor) for value in entry.values()):
+        if type(entry) is dict and all(
+            isinstance(value, torch.Tensor) and value.is_contiguous() for value in entry.values()
+        ):
             devices = [value.device for value in entry.values()]
             self._entries[path] = _Entry(tuple(entry), [child(path, key) for key in entry], devices, json)
         return json
@@ -209,7 +243,7 @@ class _Entry:
 
     def fits(self, entry: dict[object, object]) -> bool:
         return tuple(entry) == self.keys and all(
-            isinstance(value, torch.Tensor) and value.device == device and is_supported(value)
+            isinstance(value, torch.Tensor) and value.device == device and value.is_contiguous() and is_supported(value)
             for value, device in zip(entry.values(), self.devices, strict=True)
         )
 
@@ -217,11 +251,19 @@ class _Entry:
 def parameter_names(state: Mapping[str, Any]) -> dict[int, str]:
     """Names of the parameters of all modules at the top of the state, by identity; a tied one has its first name."""
     names: dict[int, str] = {}
-    for key, value in state.items():
-        if isinstance(value, nn.Module):
-            for name, parameter in unwrap(value).named_parameters():
-                names.setdefault(id(parameter), f"{key}.{name}")
+    for name, parameter in parameters_by_name(state).items():
+        names.setdefault(id(parameter), name)
     return names
+
+
+def parameters_by_name(state: Mapping[str, Any]) -> dict[str, nn.Parameter]:
+    """Parameters of all modules at the top of the state; a tied one is there once in each module."""
+    return {
+        f"{key}.{name}": parameter
+        for key, value in state.items()
+        if isinstance(value, nn.Module)
+        for name, parameter in unwrap(value).named_parameters()
+    }
 
 
 def optimizer_names(optimizer: torch.optim.Optimizer, known: Mapping[int, str]) -> dict[int, str]:
@@ -241,7 +283,10 @@ def is_supported(tensor: torch.Tensor) -> bool:
     return (
         tensor.layout is torch.strided
         and not (tensor.is_quantized or tensor.is_nested or tensor.is_meta)
-        and (type(tensor) in (torch.Tensor, nn.Parameter) or type(tensor).__name__ not in _SHARDED)
+        and (
+            type(tensor) in (torch.Tensor, nn.Parameter)
+            or not (type(tensor).__name__ in _SHARDED or nn.parameter.is_lazy(tensor))
+        )
     )
 
 
@@ -250,6 +295,8 @@ def unsupported(path: str, tensor: torch.Tensor) -> CaptureError:
     kind = type(tensor).__name__
     if kind in _SHARDED:
         why = f"is sharded ({kind}); sharded state is not supported yet. Use replicated (DDP) or one-process state."
+    elif nn.parameter.is_lazy(tensor):
+        why = "belongs to a lazy module and has no values yet; run the module once first"
     elif tensor.is_meta:
         why = "is on the meta device and has no values; materialise it first"
     else:

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
 from itertools import accumulate
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import torch
 from torch import nn
@@ -25,17 +25,23 @@ from hinan.core.errors import FormatError, StructureError
 from hinan.formats.image import Header
 from hinan.formats.values import Json, child, decode_value
 from hinan.tiers.mapping import use_huge_pages
-from hinan.trainer.capture import optimizer_names, parameter_names
+from hinan.trainer.capture import optimizer_names, parameter_names, parameters_by_name
 from hinan.trainer.codecs import codec_named
 from hinan.trainer.hostport import copy_bits
-from hinan.trainer.layout import SAFETENSORS_WORD
+from hinan.trainer.layout import SAFETENSORS_WORD, in_order
+from hinan.trainer.loader import keeps_position, load_loader
 from hinan.trainer.modules import ModuleTensors, unwrap
+from hinan.trainer.rng import random_kind, set_random_state
+from hinan.trainer.scaler import scaler_state
 
 log = logging.getLogger("hinan")
 
 Write = Callable[[], object]
 WORTH_A_THREAD_BYTES = 32 << 20
 HUGE_BYTES = 4 << 20
+_IN_PLACE = ("$module", "$optimizer", "$stateful", "$scaler", "$loader", "$random")
+"""Tags of objects that only a live object of the same kind can take."""
+
 _TORCH_DTYPE = {word: dtype for dtype, word in SAFETENSORS_WORD.items()}
 
 
@@ -72,12 +78,12 @@ class SavedTensors:
         storage_offset, odd = divmod(view.offset_bytes, dtype.itemsize)
         if odd:
             whole, storage_offset = whole[view.offset_bytes :].clone(), 0
-        tensor = torch.empty(0, dtype=dtype)
+        tensor = torch.empty(0, dtype=dtype, device="cpu")
         return tensor.set_(whole.untyped_storage(), storage_offset + _offset(whole, dtype), view.shape, view.stride)
 
     def _flat(self, offset: int, size_bytes: int, dtype: torch.dtype) -> torch.Tensor:
         if size_bytes == 0:
-            return torch.empty(0, dtype=dtype)
+            return torch.empty(0, dtype=dtype, device="cpu")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # "not writable": nobody writes into it
             return torch.frombuffer(self._image, dtype=dtype, count=size_bytes // dtype.itemsize, offset=offset)
@@ -119,17 +125,18 @@ class Moment:
     entry: dict[Any, object]
     key: object
     live: torch.Tensor
-    name: str
-    device_type: str
+    saved_as: list[Any]
     parameter: torch.Tensor
     copies: Copies
 
     def fits(self, saved: torch.Tensor) -> bool:
         """Whether it is what `_new_tensor` would make: same dtype, shape and device, all of its storage, no subclass."""
         live = self.live
-        device = torch.device("cpu") if self.device_type == "cpu" else self.parameter.device
+        _, device_type, *strides = self.saved_as
+        device = torch.device("cpu") if device_type == "cpu" else self.parameter.device
         return (
-            type(live) is torch.Tensor
+            not strides
+            and type(live) is torch.Tensor
             and (live.dtype, live.shape, live.device) == (saved.dtype, saved.shape, device)
             and live.is_contiguous() and saved.is_contiguous() and not live.requires_grad
             and live.untyped_storage().nbytes() == live.nbytes
@@ -142,6 +149,7 @@ class Matcher:
     def __init__(self, tensors: SavedTensors, state: Mapping[str, Any]) -> None:
         self._tensors = tensors
         self._known = parameter_names(state)
+        self._parameters = parameters_by_name(state)
         self._written: dict[tuple[Any, ...], str] = {}
         self._storages: set[int] = set()
         self._writes: list[Write] = []
@@ -213,13 +221,31 @@ class Matcher:
         elif "$stateful" in json and isinstance(live, Stateful):
             value = self.value(json["$stateful"], None)
             self._writes.append(lambda: live.load_state_dict(value))
-        elif any(tag in json for tag in ("$module", "$optimizer", "$stateful")):
+        elif "$scaler" in json and isinstance(live, torch.amp.GradScaler):
+            self._scaler(live, json["$scaler"], path)
+        elif "$loader" in json and keeps_position(live):
+            kept = cast(dict[str, Any], self.value(json["$loader"], None))
+            self._writes.append(lambda: load_loader(live, kept["position"], kept["generators"]))
+        elif "$random" in json and random_kind(live) == json["$random"][0]:
+            drawn = self.value(json["$random"][1], None)
+            self._writes.append(lambda: set_random_state(live, drawn))
+        elif any(tag in json for tag in _IN_PLACE):
             raise StructureError(
-                f"{path} was saved from a {next(iter(json))[1:]}, and is a {type(live).__qualname__} now", path=path
+                f"{path} was saved from a {_kind(json)}, and is a {type(live).__qualname__} now", path=path
             )
         else:
             return False
         return True
+
+    def _scaler(self, live: torch.amp.GradScaler, json: Mapping[str, Json], path: str) -> None:
+        if not live.is_enabled():
+            if json:
+                log.warning("restore.default %s was saved enabled and is disabled now; its scale is not used", path)
+            return
+        if not json:
+            raise StructureError(f"{path} was saved from a disabled GradScaler and is enabled now", path=path)
+        values = scaler_state(cast(dict[str, Any], self.value(json, None)))
+        self._writes.append(lambda: live.load_state_dict(values))
 
     def _mapping(self, live: MutableMapping[Any, Any], json: Mapping[Any, Json], path: str) -> None:
         for key, item in json.items():
@@ -248,6 +274,10 @@ class Matcher:
 
     def _tensor(self, live: torch.Tensor, name: str, path: str) -> None:
         saved = self._tensors[name]
+        if nn.parameter.is_lazy(live):
+            raise StructureError(
+                f"{path} belongs to a lazy module and has no values yet; run the module once before restore()", path=path
+            )
         if saved.dtype != live.dtype or saved.shape != live.shape:
             raise StructureError(
                 f"{path} was saved as {saved.dtype} {tuple(saved.shape)} and is {live.dtype} {tuple(live.shape)} now; "
@@ -255,7 +285,8 @@ class Matcher:
                 path=path,
             )
         target = live.detach()
-        place = (str(target.device), target.data_ptr(), target.dtype, target.shape, target.stride())
+        lazy = target.is_conj(), target.is_neg()
+        place = (str(target.device), target.data_ptr(), target.dtype, target.shape, target.stride(), *lazy)
         if target.numel() and place in self._written:
             self._same_twice(self._written[place], name, path)
             return
@@ -273,7 +304,7 @@ class Matcher:
 
     def _same_twice(self, first: str, second: str, path: str) -> None:
         """Two names for one live place (a tie): the saved values must agree."""
-        a, b = self._tensors[first].contiguous(), self._tensors[second].contiguous()
+        a, b = (in_order(self._tensors[name].contiguous()) for name in (first, second))
         if first != second and not torch.equal(a.reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8)):
             raise StructureError(
                 f"{path} shares its storage with {first} now, but they were saved with different values", path=path
@@ -334,7 +365,7 @@ class Matcher:
             old = live.get(key)
             if isinstance(item, dict) and "$tensor" in item and isinstance(old, torch.Tensor):
                 entry[key] = old
-                self._moments.append(Moment(entry, key, old, item["$tensor"][0], item["$tensor"][1], parameter, copies))
+                self._moments.append(Moment(entry, key, old, item["$tensor"], parameter, copies))
             else:
                 entry[key] = self.value(item, None, parameter)
         return entry
@@ -343,12 +374,12 @@ class Matcher:
         """Decide, when all that is written in place is known, which moments are too; the others become new tensors."""
         owners = Counter(moment.live.untyped_storage().data_ptr() for moment in self._moments)
         for moment in self._moments:
-            saved = self._tensors[moment.name]
+            saved = self._tensors[moment.saved_as[0]]
             alone = owners[moment.live.untyped_storage().data_ptr()] == 1
             if alone and moment.fits(saved) and moment.live.untyped_storage().data_ptr() not in self._storages:
                 moment.copies.pairs.append((moment.live.detach(), saved))
             else:
-                moment.entry[moment.key] = self._new_tensor(moment.name, moment.device_type, moment.parameter)
+                moment.entry[moment.key] = self._new_tensor(moment.saved_as, moment.parameter)
 
     def _options(self, group: dict[str, Any], options: Mapping[str, Json], path: str) -> None:
         for key, item in options.items():
@@ -368,21 +399,24 @@ class Matcher:
         def restore(tag: str, payload: Json) -> object:
             match tag:
                 case "$tensor":
-                    return self._new_tensor(payload[0], payload[1], near)
+                    return self._new_tensor(payload, near)
                 case "$ndarray":
                     return self._tensors[payload].numpy().copy()
                 case "$generator":
                     generator = torch.Generator(payload[0])
                     generator.set_state(torch.frombuffer(bytearray(base64.b64decode(payload[1])), dtype=torch.uint8))
                     return generator
-                case "$dtype":
-                    return getattr(torch, payload)
-                case "$size":
-                    return torch.Size(payload)
-                case "$device":
-                    return torch.device(payload)
-                case "$stateful":
+                case "$dtype" | "$size" | "$device":
+                    return _torch_constant(tag, payload)
+                case "$stateful" | "$loader":
                     return self.value(payload, None, near)
+                case "$module" | "$optimizer" | "$random":
+                    kind = _kind({tag: payload})
+                    raise StructureError(f"a {kind} was saved; the live state must hold one there, to take what was saved")
+                case "$scaler":
+                    return scaler_state(cast(dict[str, Any], self.value(payload, None, near)))
+                case "$parameter":
+                    return self._parameter(payload)
                 case "$codec":
                     return codec_named(payload[0]).decode(self.value(payload[1], None, near))
                 case "$enum":
@@ -391,11 +425,34 @@ class Matcher:
 
         return decode_value(json, restore)
 
-    def _new_tensor(self, name: str, device_type: str, near: torch.Tensor | None) -> torch.Tensor:
+    def _parameter(self, name: str) -> nn.Parameter:
+        """The live parameter of a name: a dict was keyed by it."""
+        if name not in self._parameters:
+            raise StructureError(
+                f"a dict was saved with the parameter {name} as a key; the live state has no such parameter"
+            )
+        return self._parameters[name]
+
+    def _new_tensor(self, payload: list[Any], near: torch.Tensor | None) -> torch.Tensor:
+        name, device_type, *strides = payload
         saved = self._tensors[name]
-        if device_type == "cpu":
-            return new_copy(saved)
-        return saved.to(near.device if near is not None else device_type, copy=True)
+        device = "cpu" if device_type == "cpu" else near.device if near is not None else device_type
+        if strides:
+            new = torch.empty_strided(saved.shape, strides[0], dtype=saved.dtype, device="cpu")
+            copy_bits(new, saved)
+            return new.to(device)
+        return new_copy(saved) if device == "cpu" else saved.to(device, copy=True)
+
+
+def _kind(json: Mapping[str, Json]) -> str:
+    tag = next(iter(json))
+    return str(json[tag][0]) if tag == "$random" else tag[1:]
+
+
+def _torch_constant(tag: str, payload: Json) -> object:
+    if tag == "$dtype":
+        return getattr(torch, payload)
+    return torch.Size(payload) if tag == "$size" else torch.device(payload)
 
 
 def _enum(payload: list[str], live: object) -> object:

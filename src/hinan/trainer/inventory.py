@@ -53,7 +53,7 @@ def left_out(state: Mapping[str, Any]) -> list[tuple[str, int]]:
     for key, value in state.items():
         if isinstance(value, nn.Module):
             bare = unwrap(value)
-            grads = sum(p.grad.nbytes for p in bare.parameters() if p.grad is not None)
+            grads = sum(_held_bytes(p.grad) for p in bare.parameters() if p.grad is not None)
             left += [(f"{key} (gradients)", grads)] if grads else []
             left += [
                 (f"{key}.{prefix}.{name}" if prefix else f"{key}.{name}", tensor.nbytes)
@@ -62,6 +62,13 @@ def left_out(state: Mapping[str, Any]) -> list[tuple[str, int]]:
                 if (tensor := module._buffers[name]) is not None
             ]
     return left
+
+
+def _held_bytes(gradient: torch.Tensor) -> int:
+    """Bytes of a gradient; one from a sparse embedding has indices and values, and no `nbytes`."""
+    if gradient.layout is torch.strided:
+        return gradient.nbytes
+    return sum(t.nbytes for t in (gradient._indices(), gradient._values())) if gradient.layout is torch.sparse_coo else 0
 
 
 def storage_bytes(tensors: Mapping[str, torch.Tensor]) -> int:

@@ -125,6 +125,23 @@ def extent_bytes(tensor: torch.Tensor) -> int:
     return (last + 1) * tensor.element_size()
 
 
+def in_order(tensor: torch.Tensor) -> torch.Tensor:
+    """A contiguous tensor with the strides of its shape. A dimension of size 1 may carry any stride, which counts as
+    contiguous and yet cannot be viewed as bytes; others are returned as they are."""
+    stride = _contiguous_stride(tensor.shape)
+    if tensor.numel() == 0 or tensor.stride() == stride or not tensor.is_contiguous():
+        return tensor
+    return tensor.as_strided(tensor.shape, stride)
+
+
+def packed_stride(tensor: torch.Tensor) -> list[int] | None:
+    """Strides of torch's own copy of a tensor where they are not the plain ones: a dense permutation keeps its order."""
+    if tensor.is_contiguous():
+        return None
+    stride = torch.empty_like(tensor, device="meta").stride()
+    return list(stride) if stride != _contiguous_stride(tensor.shape) else None
+
+
 Named = tuple[str, torch.Tensor]
 _Source = tuple[tuple[str, ...], torch.Tensor, bool]
 """Names of the members, the one whose bytes are copied first; its tensor; whether it is a raw interval."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 
 from hinan.formats.image import SMALL_BYTES
-from hinan.trainer.layout import Part
+from hinan.trainer.layout import Part, in_order
 
 CHUNK_BYTES = 32 << 20
 BUCKET_BYTES = 64 << 20
@@ -60,7 +60,7 @@ def flat_bytes(source: Piece) -> torch.Tensor:
         flat = torch.empty(0, dtype=torch.uint8, device=tensor.device)
         start = source.address - storage.data_ptr()
         return flat.set_(storage, start, (source.size_bytes,))  # type: ignore[call-overload, no-any-return]
-    return tensor.contiguous().reshape(-1).view(torch.uint8)
+    return in_order(tensor.contiguous()).reshape(-1).view(torch.uint8)
 
 
 def transfers(pieces: Iterable[Piece]) -> Iterator[tuple[int, torch.Tensor]]:

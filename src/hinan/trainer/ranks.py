@@ -54,9 +54,9 @@ class Ranks:
         data = torch.frombuffer(bytearray(msgspec.json.encode(value)), dtype=torch.uint8)
         try:
             dist.monitored_barrier(self._group, self._timeout, wait_all_ranks=True)
-            lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(self.world_size)]
-            dist.all_gather(lengths, torch.tensor([data.numel()]), group=self._group)
-            padded = torch.zeros(int(max(int(n) for n in lengths)), dtype=torch.uint8)
+            lengths = [torch.zeros(1, dtype=torch.int64, device="cpu") for _ in range(self.world_size)]
+            dist.all_gather(lengths, torch.tensor([data.numel()], device="cpu"), group=self._group)
+            padded = torch.zeros(int(max(int(n) for n in lengths)), dtype=torch.uint8, device="cpu")
             padded[: data.numel()] = data
             gathered = [torch.zeros_like(padded) for _ in range(self.world_size)]
             dist.all_gather(gathered, padded, group=self._group)

@@ -33,6 +33,32 @@ def set_rng_state(state: Mapping[str, Any]) -> None:
         module.set_rng_state_all([torch.from_numpy(s.copy()) for s in state["devices"]])
 
 
+def random_kind(value: object) -> str | None:
+    """What a generator of NumPy's or Python's is called in a state, its algorithm included; None for anything else."""
+    if type(value) is np.random.Generator:
+        return f"numpy.random.Generator({type(value.bit_generator).__name__})"
+    if type(value) is np.random.RandomState:
+        return f"numpy.random.RandomState({type(value._bit_generator).__name__})"
+    return "random.Random" if type(value) is random.Random else None
+
+
+def random_state(value: Any) -> object:
+    """The state of such a generator as plain values and small arrays. Reads only."""
+    if isinstance(value, random.Random):
+        return value.getstate()
+    return value.bit_generator.state if isinstance(value, np.random.Generator) else value.get_state(legacy=False)
+
+
+def set_random_state(value: Any, state: Any) -> None:
+    """Put such a generator back."""
+    if isinstance(value, random.Random):
+        value.setstate(state)
+    elif isinstance(value, np.random.Generator):
+        value.bit_generator.state = state
+    else:
+        value.set_state(state)
+
+
 def _device_module() -> Any | None:
     """torch's module of the current accelerator, if it was used and has generators of its own."""
     if not torch.accelerator.is_available():

@@ -1,0 +1,100 @@
+"""Random generators of torch, NumPy and Python, global and in the state, draw on as in the run that was never stopped."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from hinan.core.errors import StructureError
+from tests.exact.twins import Step, assert_resumes, assert_same, evacuated, look, look_at_rng, restored, seed
+from tests.trainer.helpers import evacuate
+
+MAKERS: dict[str, Any] = {
+    "torch": lambda: torch.Generator(),
+    "numpy PCG64": lambda: np.random.default_rng(3),
+    "numpy MT19937": lambda: np.random.Generator(np.random.MT19937(3)),
+    "numpy Philox": lambda: np.random.Generator(np.random.Philox(3)),
+    "numpy SFC64": lambda: np.random.Generator(np.random.SFC64(3)),
+    "RandomState": lambda: np.random.RandomState(3),
+    "RandomState PCG64": lambda: np.random.RandomState(np.random.PCG64(3)),
+    "python": lambda: random.Random(3),
+}
+
+
+def draw(generator: Any) -> Any:
+    """Numbers of several kinds: half-used words and second Gaussians are part of a generator's state."""
+    if isinstance(generator, torch.Generator):
+        return torch.randn(3, generator=generator), torch.randint(2**40, (2,), generator=generator), torch.randperm(5)
+    if isinstance(generator, random.Random):
+        return generator.random(), generator.gauss(0, 1), generator.sample(range(10), 3)
+    if isinstance(generator, np.random.RandomState):
+        return generator.randn(3), generator.randint(2**30), generator.permutation(5)
+    return generator.standard_normal(3), generator.integers(2**20, dtype=np.uint32), generator.permutation(5)
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_a_generator_in_the_state_draws_on(kind: str) -> None:
+    """Also in the middle of a pair of Gaussians, and of a 64-bit word of which one half was drawn."""
+
+    def make() -> tuple[dict[str, Any], Step]:
+        state = {"cfg": {"g": MAKERS[kind]()}, "pair": (1, MAKERS[kind]())}
+        return state, lambda: look([draw(state["cfg"]["g"]), draw(state["pair"][1])])
+
+    assert_resumes(make, at=(1, 2), used=3)
+
+
+def test_a_generator_of_another_kind_is_refused() -> None:
+    """Another algorithm, or no generator at all: refused by name, before anything is written."""
+    for live in (np.random.Generator(np.random.SFC64(1)), random.Random(), 7):
+        before = repr(live)
+        with pytest.raises(StructureError, match=r"^g was saved from a numpy\.random\.Generator\(PCG64\)"):
+            restored(*evacuated({"g": np.random.default_rng()}), {"g": live})
+        assert repr(live) == before
+    with pytest.raises(StructureError, match="the live state must hold one there"):
+        restored(*evacuated({"g": {"new": np.random.default_rng()}}), {"g": {}})
+
+
+def test_global_generators_draw_on() -> None:
+    """D5: torch's, NumPy's and Python's own, with a second Gaussian waiting in each."""
+
+    def make() -> tuple[dict[str, Any], Step]:
+        return {"n": {}}, lambda: look(
+            [torch.randn(3), np.random.randn(), np.random.rand(2), random.gauss(0, 1), random.random()]
+        )
+
+    assert_resumes(make, at=(1, 2), used=1)
+
+
+def test_saving_draws_nothing() -> None:
+    """D8: two evacuations later every generator is where it was."""
+    state = {"a": {"torch": torch.Generator(), "numpy": np.random.default_rng(), "python": random.Random(1)}}
+    seed(5)
+    before = look_at_rng(), look([draw(state["a"]["torch"])])
+    seed(5)
+    state["a"]["torch"] = torch.Generator()
+    evacuated(state)
+    evacuated(state)
+    assert_same((look_at_rng(), look([draw(state["a"]["torch"])])), before, "generators")
+
+
+@pytest.mark.parametrize("setting", ["device", "dtype"])
+def test_torch_defaults_of_the_user_reach_nothing(setting: str) -> None:
+    """A default device or dtype that is not torch's own changes neither what is saved nor what comes back."""
+    flat = torch.randn(9)
+    saved = {"v": [flat[2:], flat[:5], torch.ones(2, 3).t()], "e": {"x": torch.empty(0, 3)}, "g": torch.Generator()}
+    saved["model"] = torch.nn.Linear(2, 2)
+    plain = evacuate(saved)[0]
+    live: dict[str, Any] = {"v": [], "e": {}, "g": torch.Generator(), "model": torch.nn.Linear(2, 2)}
+    torch.set_default_device("meta") if setting == "device" else torch.set_default_dtype(torch.float64)
+    try:
+        image, small, _ = evacuate(saved)
+        restored(image, small, live)
+    finally:
+        torch.set_default_device(None)
+        torch.set_default_dtype(torch.float32)
+    assert image == plain
+    assert_same(look(live), look(saved), "state")
