@@ -344,6 +344,82 @@ def counted_write(loop: Loop) -> Iteration:
     return write_first
 
 
+def alternating(loop: Loop) -> Iteration:
+    """Every other update is written by hand, in a way that versions count: overlap is never earned."""
+    by_optimizer = adamw(loop)
+
+    def iteration() -> None:
+        if loop.step % 2:
+            by_optimizer()
+        else:
+            _by_hand(loop, lambda p: p.sub_(0.1))
+
+    return iteration
+
+
+def switching(loop: Loop) -> Iteration:
+    """After six steps of an optimizer all updates are written by hand, in a way that nothing counts."""
+    by_optimizer = adamw(loop)
+
+    def iteration() -> None:
+        if loop.step < 6:
+            by_optimizer()
+        else:
+            _by_hand(loop, lambda p: p.data.sub_(0.1))
+
+    return iteration
+
+
+def _by_hand(loop: Loop, change: Callable[[torch.Tensor], object]) -> None:
+    loop.backward()
+    with torch.no_grad():
+        for p in loop.model.parameters():
+            change(p)
+            p.grad = None
+
+
+def late_scheduler(loop: Loop) -> Iteration:
+    """The scheduler moves after `evac.step()`, at the start of what follows it."""
+    iteration = adamw(loop)
+    schedule = torch.optim.lr_scheduler.StepLR(loop.state["optim"], 3)
+    loop.state["sched"] = schedule
+
+    def moves_late() -> None:
+        if loop.step:
+            schedule.step()
+        iteration()
+
+    return moves_late
+
+
+def late_scaler(loop: Loop) -> Iteration:
+    """The scaler is updated after `evac.step()`."""
+    optimizer, scaler = torch.optim.AdamW(loop.model.parameters()), torch.amp.GradScaler("cpu", init_scale=4.0)
+    loop.state |= {"optim": optimizer, "scaler": scaler}
+
+    def iteration() -> None:
+        if loop.step:
+            scaler.update()
+        optimizer.zero_grad()
+        scaler.scale(loop.loss()).backward()
+        scaler.step(optimizer)
+
+    return iteration
+
+
+def scheduled(loop: Loop) -> Iteration:
+    """The usual order."""
+    iteration = adamw(loop)
+    schedule = torch.optim.lr_scheduler.StepLR(loop.state["optim"], 3)
+    loop.state["sched"] = schedule
+
+    def moves_in_time() -> None:
+        iteration()
+        schedule.step()
+
+    return moves_in_time
+
+
 def accumulated(loop: Loop) -> Iteration:
     """Four backward passes to an optimizer step, out of phase with a cadence of three."""
     optimizer = torch.optim.AdamW(loop.model.parameters())
@@ -363,6 +439,7 @@ KINDS: dict[str, Kind] = {
     for kind in (
         adamw, fused, momentum, compiled, wrapped, scaled, in_backward, lbfgs, batch_norm, amax, ema, tensor_lr,
         duck_typed, duck_typed_with_gate, max_norm, replaced_storages, data_write, moment_write, counted_write, accumulated,
+        alternating, switching, late_scheduler, late_scaler, scheduled,
     )
 }  # fmt: skip
 

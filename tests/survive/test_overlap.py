@@ -70,18 +70,40 @@ def test_a_counted_write_before_the_gate_costs_one_step(make_job: MakeJob) -> No
 
 
 @pytest.mark.parametrize("kind", ["data_write", "moment_write"])
-def test_check_bits_finds_what_no_version_counts(make_job: MakeJob, kind: str) -> None:
-    """Without the check such a write is in the image; with it the step is given up and the loop is waited for."""
+def test_what_no_version_counts_tears(make_job: MakeJob, kind: str) -> None:
+    """The limit of what is seen without the check, planted so that the next test can find it."""
     seen, _ = trained(make_job, kind)
     assert any(s.differ for s in seen), "the planted write must tear, or this test shows nothing"
 
 
 @pytest.mark.parametrize("kind", ["data_write", "moment_write", "adamw", "batch_norm"])
 def test_with_check_bits_nothing_torn_is_held(make_job: MakeJob, kind: str) -> None:
+    """The step is given up, the loop is waited for from then on; loops that keep the rules lose nothing."""
     seen, _ = trained(make_job, kind, check="bits")
     assert [s for s in seen if s.differ] == []
     assert [s.step for s in seen if s.end == "lost"] == ([6] if "write" in kind else [])
     assert {s.how for s in seen if s.step > 6} == ({"waited"} if "write" in kind else {"overlapped"})
+
+
+def test_hand_written_updates_among_others_never_earn_overlap(make_job: MakeJob) -> None:
+    """A gap between two optimizer steps in which something moved is a break."""
+    seen, _ = trained(make_job, "alternating")
+    assert [s for s in seen if s.end == "lost" or s.differ] == []
+    assert {s.how for s in seen} == {"waited"}
+
+
+def test_a_loop_that_stops_using_its_optimizer_is_waited_for(make_job: MakeJob) -> None:
+    """Only the one evacuation in flight at the switch is beyond help (check="bits" would find it)."""
+    seen, _ = trained(make_job, "switching")
+    assert [s.step for s in seen if s.differ] == [6]
+    assert {s.how for s in seen if s.step > 6} == {"waited"}
+
+
+@pytest.mark.parametrize(("kind", "warnings"), [("late_scheduler", 1), ("late_scaler", 1), ("scheduled", 0)])
+def test_a_scheduler_or_scaler_that_moves_late_is_named(make_job: MakeJob, kind: str, warnings: int) -> None:
+    """D4: once, at the first evacuation that shows it."""
+    _, log = trained(make_job, kind, every=3)
+    assert log.count("moves after evac.step()") == warnings
 
 
 def test_evacuations_wait_for_gradients_to_be_consumed(make_job: MakeJob) -> None:

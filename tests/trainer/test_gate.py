@@ -1,0 +1,110 @@
+"""The gate itself: which optimizers are held back, and when overlap is earned, kept and lost."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+from hinan.trainer import gate as gates
+from hinan.trainer.capture import BY_HAND, Capture
+from hinan.trainer.gate import Gate
+
+
+def trained(gate: Gate, optimizer: torch.optim.Optimizer, step: int) -> None:
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            p.grad = torch.ones_like(p)
+    optimizer.step()
+    gate.at_boundary(step)
+
+
+@pytest.fixture
+def model() -> nn.Module:
+    return nn.Linear(4, 4)
+
+
+def test_two_iterations_earn_and_a_missing_one_does_not_count(model: nn.Module) -> None:
+    """D2: seen twice in a row, watched once; an iteration without the gate in which nothing moved is neutral."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    gate = Gate()
+    gate.learn(Capture({"m": model, "o": optimizer}).take())
+    trained(gate, optimizer, 1)
+    gate.probe()
+    assert not gate.earned()
+    trained(gate, optimizer, 2)
+    assert gate.earned() == {"o"}
+    gate.at_boundary(3)
+    assert not gate.earned()  # not passed in the iteration that has just ended
+    trained(gate, optimizer, 4)
+    assert gate.earned() == {"o"}
+    with torch.no_grad():
+        model.weight.add_(1)  # by whom?
+    gate.at_boundary(5)
+    trained(gate, optimizer, 6)
+    assert not gate.earned()
+    trained(gate, optimizer, 7)
+    assert gate.earned() == {"o"}
+    gate.close()
+
+
+def test_only_optimizers_with_captured_parameters_are_held_back(model: nn.Module) -> None:
+    other = nn.Linear(4, 4)
+    mine, foreign = torch.optim.SGD(model.parameters(), lr=0.1), torch.optim.SGD(other.parameters(), lr=0.1)
+    again = torch.optim.SGD(model.parameters(), lr=0.1)  # not captured itself, but its parameters are
+    gate = Gate()
+    gate.learn(Capture({"m": model, "o": mine}).take())
+    held: list[tuple[str, ...]] = []
+    gate.flight = type("Flight", (), {"hold": lambda self, names: held.append(tuple(names)), "finish": lambda self: None})()
+    trained(gate, foreign, 1)
+    assert held == []
+    trained(gate, mine, 2)
+    trained(gate, again, 3)
+    assert held == [("o",), ("o",)]
+    gate.close()
+    trained(gate, mine, 4)
+    assert len(held) == 2
+
+
+def test_steps_recorded_into_a_graph_never_earn(model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replay fires no hook. Faked at the one question that is asked of the device; no device is here."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    gate = Gate()
+    gate.learn(Capture({"m": model, "o": optimizer}).take())
+    monkeypatch.setattr(gates, "_is_capturing", lambda: True)
+    trained(gate, optimizer, 1)
+    monkeypatch.undo()
+    gate.probe()
+    for step in (2, 3, 4):
+        trained(gate, optimizer, step)
+    assert not gate.earned()
+    assert "replayed from a graph" in gate.why_not("o")
+    gate.close()
+
+
+def test_parameters_of_no_optimizer_wait_for_the_loop(model: nn.Module) -> None:
+    gate = Gate()
+    captured = Capture({"m": model}).take()
+    assert captured.gates == {"m.weight": (BY_HAND,), "m.bias": (BY_HAND,)}
+    gate.learn(captured)
+    for step in (1, 2, 3):
+        gate.passed_by_hand()
+        gate.at_boundary(step)
+        gate.probe()
+    assert gate.earned() == {BY_HAND}
+
+
+def test_a_forgotten_gate_is_let_go(model: nn.Module) -> None:
+    """Hooks are global; they must not keep an evacuator and its state alive."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    gate = Gate()
+    gate.learn(Capture({"m": model, "o": optimizer}).take())
+    weak = weakref.ref(gate)
+    del gate
+    gc.collect()
+    assert weak() is None
+    optimizer.zero_grad()
+    optimizer.step()
