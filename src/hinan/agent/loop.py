@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from hinan.agent.drainer import Abandoned, Drainer, Round
+from hinan.agent.freshness import Freshness
 from hinan.agent.keeper import Keeper
 from hinan.agent.ledger import Snapshot, served_attempt, take_snapshot
 from hinan.agent.prover import prove
@@ -67,6 +68,7 @@ class Node:
         self.closing = False
         self.ram_is_spare = False
         """The run closed and everything is committed: the arena may go."""
+        self._freshness = Freshness()
         self._newest_met = 0
         self.news: deque[str] = deque(maxlen=NEWS)
         self.told = 0
@@ -272,9 +274,11 @@ class Node:
         began = time.monotonic()
         try:
             assert sealed is not None
-            await asyncio.get_running_loop().run_in_executor(
+            proven = await asyncio.get_running_loop().run_in_executor(
                 self._threads["prove"], lambda: prove(self.arena, slot, sealed, late=self.keeper.is_late(files))
             )
+            if (frozen := self._freshness.look(proven)) is not None:
+                self.tell(frozen)
             log.info("proven step=%d rank=%d s=%.3f", sealed.step, files.rank, time.monotonic() - began)
         except (OSError, HinanError) as error:
             self.keeper.unprovable[slot] = str(error)

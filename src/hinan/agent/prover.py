@@ -10,8 +10,8 @@ from hinan.tiers.arena import PROVEN, Arena
 from hinan.tiers.mapping import map_file, populate_for_reading, read_header
 
 
-def prove(arena: Arena, slot: str, sealed: SealedRecord, *, late: bool) -> None:
-    """Publish the `.proven` fact of a slot.
+def prove(arena: Arena, slot: str, sealed: SealedRecord, *, late: bool) -> ProvenRecord:
+    """Publish the `.proven` fact of a slot; the fact.
 
     Args:
         late: the seal was found, not seen: its digests are younger than the copy and prove less.
@@ -36,3 +36,4 @@ def prove(arena: Arena, slot: str, sealed: SealedRecord, *, late: bool) -> None:
         late=late,
     )
     arena.publish(slot + PROVEN, record)
+    return record
