@@ -133,3 +133,20 @@ def test_values_count_where_the_live_tensor_has_another_layout() -> None:
     restored(*evacuated({"w": turned, "l": [turned]}), target)
     assert torch.equal(target["l"][0], turned)
     assert target["l"][0].data_ptr() == live.data_ptr()
+
+
+def test_live_moments_that_are_apart_come_together() -> None:
+    """A live optimizer's moments are written in place, but not those that were one tensor when they were saved."""
+
+    def made() -> tuple[nn.Parameter, torch.optim.Optimizer]:
+        p = nn.Parameter(torch.zeros(3))
+        return p, torch.optim.SGD([p])
+
+    (p, saved), (q, live) = made(), made()
+    one = torch.randn(3)
+    saved.state[p] = {"a": one, "b": one, "c": torch.randn(3)}
+    live.state[q] = {name: torch.zeros(3) for name in "abc"}
+    kept = live.state[q]["c"]
+    restored(*evacuated({"o": saved}), {"o": live})
+    assert live.state[q]["a"].data_ptr() == live.state[q]["b"].data_ptr()
+    assert live.state[q]["c"] is kept
