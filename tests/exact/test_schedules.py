@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from torch.optim import lr_scheduler as schedulers
 from torch.optim.swa_utils import SWALR, AveragedModel, get_ema_multi_avg_fn, get_swa_avg_fn
 
+from hinan.trainer.lateness import LateMovers
 from tests.exact.twins import Step, assert_resumes
 
 BASES = {"LRScheduler", "_LRScheduler"}
@@ -100,6 +102,20 @@ def test_schedules_go_on(recipe: Callable[[Any], Any], tensor: bool) -> None:
     straight, resumed = assert_resumes(lambda: scheduled(recipe, lr), steps=8, at=(3, 5))
     assert all(isinstance(g["lr"], torch.Tensor) == tensor for g in resumed["optim"].param_groups)
     assert straight["optim"].param_groups[0]["lr"] == resumed["optim"].param_groups[0]["lr"]
+
+
+@pytest.mark.filterwarnings("ignore:The epoch parameter in", "ignore:Detected call of `lr_scheduler.step")
+@pytest.mark.parametrize("name", RECIPES)
+def test_one_that_moves_late_is_named(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """D4: whatever its class, a scheduler that moves between evac.step() and the next optimizer step is noticed."""
+    state, _ = scheduled(RECIPES[name][0], lambda: 0.1)
+    movers = LateMovers(state)
+    movers.at_gate()
+    movers.at_evacuation()
+    state["sched"].step(*([1.0] if name == "ReduceLROnPlateau" else []))
+    with caplog.at_level(logging.WARNING, "hinan"):
+        movers.at_gate()
+    assert "sched moves after evac.step()" in caplog.text
 
 
 def averaged(**options: Any) -> tuple[dict[str, Any], Step]:

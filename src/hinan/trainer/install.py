@@ -15,20 +15,22 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping, Mutable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from itertools import accumulate
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import nn
 
 from hinan.core.errors import FormatError, StructureError
-from hinan.formats.image import Header
+from hinan.formats.image import Header, TensorView
 from hinan.formats.values import Json, child, decode_value
 from hinan.tiers.mapping import use_huge_pages
+from hinan.trainer.aliases import share_again
 from hinan.trainer.capture import optimizer_names, parameter_names, parameters_by_name
 from hinan.trainer.codecs import codec_named
 from hinan.trainer.hostport import copy_bits
-from hinan.trainer.layout import SAFETENSORS_WORD, in_order
+from hinan.trainer.layout import SAFETENSORS_WORD, contiguous_stride, dtype_word, in_order
 from hinan.trainer.loader import keeps_position, load_loader
 from hinan.trainer.modules import ModuleTensors, unwrap
 from hinan.trainer.rng import random_kind, set_random_state
@@ -80,6 +82,23 @@ class SavedTensors:
             whole, storage_offset = whole[view.offset_bytes :].clone(), 0
         tensor = torch.empty(0, dtype=dtype, device="cpu")
         return tensor.set_(whole.untyped_storage(), storage_offset + _offset(whole, dtype), view.shape, view.stride)
+
+    @cached_property
+    def shared(self) -> frozenset[str]:
+        """Entries in which more than one tensor lies."""
+        return frozenset(view.entry for name, view in self._header.views.items() if view.entry != name)
+
+    def location(self, name: str) -> TensorView:
+        """Where a tensor lies in its entry of the image."""
+        if (view := self._header.views.get(name)) is not None:
+            return view
+        entry = self._header.by_name[name]
+        return TensorView(name, dtype_word(_TORCH_DTYPE[entry.dtype]), entry.shape, contiguous_stride(entry.shape), 0)
+
+    def whole(self, name: str) -> torch.Tensor:
+        """A copy of an entry's bytes."""
+        entry = self._header.by_name[name]
+        return self._flat(entry.offset, entry.size_bytes, torch.uint8).clone()
 
     def _flat(self, offset: int, size_bytes: int, dtype: torch.dtype) -> torch.Tensor:
         if size_bytes == 0:
@@ -154,6 +173,8 @@ class Matcher:
         self._storages: set[int] = set()
         self._writes: list[Write] = []
         self._moments: list[Moment] = []
+        self._placed: dict[str, torch.Tensor] = {}
+        self._new: list[tuple[str, torch.Tensor]] = []
 
     def match(self, saved: Mapping[str, Json], state: MutableMapping[str, Any]) -> list[Write]:
         """The writes that make the live state equal to the saved one; nothing is written yet.
@@ -169,6 +190,8 @@ class Matcher:
         for key, json in saved.items():
             self._into(state, key, json, str(key))
         self._settle_moments()
+        if self._tensors.shared:
+            share_again(self._new, self._placed, self._tensors.location, self._tensors.whole)
         return self._writes
 
     # -- one place -----------------------------------------------------------------------------------------------
@@ -219,15 +242,15 @@ class Matcher:
             state = torch.frombuffer(bytearray(base64.b64decode(json["$generator"][1])), dtype=torch.uint8)
             self._writes.append(lambda: live.set_state(state))
         elif "$stateful" in json and isinstance(live, Stateful):
-            value = self.value(json["$stateful"], None)
+            value = self.given(json["$stateful"])
             self._writes.append(lambda: live.load_state_dict(value))
         elif "$scaler" in json and isinstance(live, torch.amp.GradScaler):
             self._scaler(live, json["$scaler"], path)
         elif "$loader" in json and keeps_position(live):
-            kept = cast(dict[str, Any], self.value(json["$loader"], None))
+            kept = self.given(json["$loader"])
             self._writes.append(lambda: load_loader(live, kept["position"], kept["generators"]))
         elif "$random" in json and random_kind(live) == json["$random"][0]:
-            drawn = self.value(json["$random"][1], None)
+            drawn = self.given(json["$random"][1])
             self._writes.append(lambda: set_random_state(live, drawn))
         elif any(tag in json for tag in _IN_PLACE):
             raise StructureError(
@@ -244,7 +267,7 @@ class Matcher:
             return
         if not json:
             raise StructureError(f"{path} was saved from a disabled GradScaler and is enabled now", path=path)
-        values = scaler_state(cast(dict[str, Any], self.value(json, None)))
+        values = scaler_state(self.given(json))
         self._writes.append(lambda: live.load_state_dict(values))
 
     def _mapping(self, live: MutableMapping[Any, Any], json: Mapping[Any, Json], path: str) -> None:
@@ -285,6 +308,7 @@ class Matcher:
                 path=path,
             )
         target = live.detach()
+        self._placed[name] = target
         lazy = target.is_conj(), target.is_neg()
         place = (str(target.device), target.data_ptr(), target.dtype, target.shape, target.stride(), *lazy)
         if target.numel() and place in self._written:
@@ -327,7 +351,7 @@ class Matcher:
             self._tensor(tensors[name], f"{path}.{name}", f"{path}.{name}")
         for name, item in json["extras"].items():
             owner = bare.get_submodule(name.rpartition(".")[0])
-            value = self.value(item, extras.get(name))
+            value = self.given(item, extras.get(name))
             self._writes.append(lambda owner=owner, value=value: owner.set_extra_state(value))  # type: ignore[misc]
 
     def _optimizer(self, live: torch.optim.Optimizer, json: Mapping[str, Json], path: str) -> None:
@@ -375,11 +399,13 @@ class Matcher:
         owners = Counter(moment.live.untyped_storage().data_ptr() for moment in self._moments)
         for moment in self._moments:
             saved = self._tensors[moment.saved_as[0]]
-            alone = owners[moment.live.untyped_storage().data_ptr()] == 1
-            if alone and moment.fits(saved) and moment.live.untyped_storage().data_ptr() not in self._storages:
+            storage = moment.live.untyped_storage().data_ptr()
+            alone = owners[storage] == 1 and storage not in self._storages
+            was_alone = self._tensors.location(moment.saved_as[0]).entry not in self._tensors.shared
+            if alone and was_alone and moment.fits(saved):
                 moment.copies.pairs.append((moment.live.detach(), saved))
             else:
-                moment.entry[moment.key] = self._new_tensor(moment.saved_as, moment.parameter)
+                moment.entry[moment.key] = self._new_tensor(moment.saved_as, moment.parameter, self._new)
 
     def _options(self, group: dict[str, Any], options: Mapping[str, Json], path: str) -> None:
         for key, item in options.items():
@@ -394,12 +420,25 @@ class Matcher:
     # -- new values ----------------------------------------------------------------------------------------------
 
     def value(self, json: Json, live: object, near: torch.Tensor | None = None) -> object:
-        """A new value from its JSON. `near`: tensors that were on a device go to this tensor's device."""
+        """A new value from its JSON, which becomes part of the state.
 
+        Args:
+            live: what stands in its place now.
+            near: tensors that were on a device go to this tensor's device.
+        """
+        return self._made(json, live, near, self._new)
+
+    def given(self, json: Json, live: object = None, near: torch.Tensor | None = None) -> Any:
+        """A new value that is handed to a `load_state_dict` or a codec: its tensors share nothing with the live state."""
+        return self._made(json, live, near, None)
+
+    def _made(
+        self, json: Json, live: object, near: torch.Tensor | None, new: list[tuple[str, torch.Tensor]] | None
+    ) -> object:
         def restore(tag: str, payload: Json) -> object:
             match tag:
                 case "$tensor":
-                    return self._new_tensor(payload, near)
+                    return self._new_tensor(payload, near, new)
                 case "$ndarray":
                     return self._tensors[payload].numpy().copy()
                 case "$generator":
@@ -409,16 +448,16 @@ class Matcher:
                 case "$dtype" | "$size" | "$device":
                     return _torch_constant(tag, payload)
                 case "$stateful" | "$loader":
-                    return self.value(payload, None, near)
+                    return self.given(payload, None, near)
                 case "$module" | "$optimizer" | "$random":
                     kind = _kind({tag: payload})
                     raise StructureError(f"a {kind} was saved; the live state must hold one there, to take what was saved")
                 case "$scaler":
-                    return scaler_state(cast(dict[str, Any], self.value(payload, None, near)))
+                    return scaler_state(self.given(payload, None, near))
                 case "$parameter":
                     return self._parameter(payload)
                 case "$codec":
-                    return codec_named(payload[0]).decode(self.value(payload[1], None, near))
+                    return codec_named(payload[0]).decode(self.given(payload[1], None, near))
                 case "$enum":
                     return _enum(payload, live)
             raise FormatError(f"the state holds a value tagged {tag}, which this hinan does not know", tag=tag)
@@ -433,15 +472,21 @@ class Matcher:
             )
         return self._parameters[name]
 
-    def _new_tensor(self, payload: list[Any], near: torch.Tensor | None) -> torch.Tensor:
+    def _new_tensor(
+        self, payload: list[Any], near: torch.Tensor | None, kept: list[tuple[str, torch.Tensor]] | None
+    ) -> torch.Tensor:
         name, device_type, *strides = payload
         saved = self._tensors[name]
         device = "cpu" if device_type == "cpu" else near.device if near is not None else device_type
         if strides:
             new = torch.empty_strided(saved.shape, strides[0], dtype=saved.dtype, device="cpu")
             copy_bits(new, saved)
-            return new.to(device)
-        return new_copy(saved) if device == "cpu" else saved.to(device, copy=True)
+            new = new.to(device)
+        else:
+            new = new_copy(saved) if device == "cpu" else saved.to(device, copy=True)
+        if kept is not None:
+            kept.append((name, new))
+        return new
 
 
 def _kind(json: Mapping[str, Json]) -> str:

@@ -55,7 +55,9 @@ class LateMovers:
 def _marks(value: object, path: str = "") -> Iterator[tuple[str, Mark]]:
     """What moves when a scheduler or scaler moves. Never `.item()`: that would wait for the device."""
     if isinstance(value, LRScheduler):
-        yield path, (value.last_epoch, getattr(value, "_step_count", 0))
+        # Schedulers of schedulers have no counters of their own, or only one of the two.
+        inner = (mark for _, mark in _marks(getattr(value, "_schedulers", ())))
+        yield path, (getattr(value, "last_epoch", None), getattr(value, "_step_count", None), *inner)
     elif isinstance(value, torch.amp.GradScaler):
         tensors = (value._scale, value._growth_tracker)
         yield path, tuple(None if t is None else (id(t), version(t)) for t in tensors)

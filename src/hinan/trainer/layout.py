@@ -128,7 +128,7 @@ def extent_bytes(tensor: torch.Tensor) -> int:
 def in_order(tensor: torch.Tensor) -> torch.Tensor:
     """A contiguous tensor with the strides of its shape. A dimension of size 1 may carry any stride, which counts as
     contiguous and yet cannot be viewed as bytes; others are returned as they are."""
-    stride = _contiguous_stride(tensor.shape)
+    stride = contiguous_stride(tensor.shape)
     if tensor.numel() == 0 or tensor.stride() == stride or not tensor.is_contiguous():
         return tensor
     return tensor.as_strided(tensor.shape, stride)
@@ -139,7 +139,7 @@ def packed_stride(tensor: torch.Tensor) -> list[int] | None:
     if tensor.is_contiguous():
         return None
     stride = torch.empty_like(tensor, device="meta").stride()
-    return list(stride) if stride != _contiguous_stride(tensor.shape) else None
+    return list(stride) if stride != contiguous_stride(tensor.shape) else None
 
 
 Named = tuple[str, torch.Tensor]
@@ -177,7 +177,7 @@ def _entry(group: Sequence[Named]) -> tuple[Entry, _Source, dict[str, TensorView
     if all(_same_view(first, tensor) for _, tensor in group):
         entry = _logical_entry(name, first)
         members = tuple(n for n, _ in group)
-        stride = _contiguous_stride(first.shape)
+        stride = contiguous_stride(first.shape)
         views = {n: TensorView(name, dtype_word(first.dtype), tuple(first.shape), stride, 0) for n in members[1:]}
         if entry.dtype != SAFETENSORS_WORD.get(first.dtype):
             views[name] = TensorView(name, dtype_word(first.dtype), tuple(first.shape), stride, 0)
@@ -223,7 +223,8 @@ def _same_view(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a.data_ptr() == b.data_ptr() and a.dtype == b.dtype and a.shape == b.shape and a.stride() == b.stride()
 
 
-def _contiguous_stride(shape: Sequence[int]) -> tuple[int, ...]:
+def contiguous_stride(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides of the plain (C) order."""
     stride, step = [], 1
     for size in reversed(shape):
         stride.append(step)
