@@ -6,6 +6,7 @@ import copy
 import enum
 import logging
 import random
+import threading
 from collections import Counter, OrderedDict
 from typing import Any
 
@@ -15,7 +16,9 @@ import torch
 
 import hinan
 from hinan.core.errors import CaptureError, StructureError
-from tests.trainer.helpers import bits, evacuate, install, through
+from hinan.trainer import install as install_module
+from hinan.trainer.install import Matcher
+from tests.trainer.helpers import bits, evacuate, install, saved_tensors, through
 
 
 class Color(enum.Enum):
@@ -227,3 +230,84 @@ def test_module_hooks_and_extra_state() -> None:
     a, b = Renamed(), Renamed()
     through({"m": a}, {"m": b})
     assert bits(a.weight) == bits(b.weight)
+
+
+def moments(state: dict[str, Any]) -> list[torch.Tensor]:
+    """The tensors of an optimizer's state."""
+    return [value for entry in state["optim"].state.values() for value in entry.values()]
+
+
+def test_moments_that_fit_are_written_in_place() -> None:
+    """A live optimizer keeps its tensors, with the saved bits in them; nothing is written before the writes are called."""
+    saved, live = trained(), trained(steps=1)
+    mine, before = moments(live), [bits(m) for m in moments(live)]
+    image, small, _ = evacuate(saved)
+    writes = Matcher(saved_tensors(image), live).match(small["state"], live)
+    assert [bits(m) for m in mine] == before
+    for write in writes:
+        write()
+    assert all(a is b for a, b in zip(moments(live), mine, strict=True))
+    same_optimizer(saved["optim"], live["optim"])
+
+
+@pytest.mark.parametrize("kind", ["dtype", "shape", "strided", "part", "shared", "captured", "parameter", "subclass"])
+def test_a_moment_that_does_not_fit_or_is_not_its_own_is_replaced(kind: str) -> None:
+    """Another dtype, shape or layout, a part of a larger storage, one shared with another moment, a captured tensor or the
+    parameter itself: the live tensor stays as it is, and the optimizer gets a new one."""
+    saved, live = trained(), trained(steps=1)
+    weight = live["model"][0].weight
+    entry = live["optim"].state[weight]
+    other: Any = torch.full_like(weight, 7.0)
+    match kind:
+        case "dtype":
+            other = other.double()
+        case "shape":
+            other = other[:2].clone()
+        case "strided":
+            other = other.T.contiguous().T
+        case "part":
+            other = torch.full((3, *weight.shape), 7.0)[1]
+        case "shared":
+            live["optim"].state[live["model"][2].weight]["exp_avg_sq"] = other[:2]
+        case "captured":
+            saved["more"], live["more"] = torch.full_like(weight, 3.0), other
+        case "parameter":
+            other = weight.detach()
+        case "subclass":
+            other = torch.nn.Parameter(other)
+    entry["exp_avg"] = other
+    through(saved, live)
+    assert live["optim"].state[weight]["exp_avg"] is not other
+    same_optimizer(saved["optim"], live["optim"])
+    expected = {"captured": saved.get("more"), "parameter": saved["model"][0].weight}.get(kind, torch.full_like(other, 7.0))
+    assert bits(other) == bits(expected)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_copies_in_two_threads_are_those_of_one(overlap: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large copies are shared by two threads; live tensors in one storage are written in order, by one."""
+    monkeypatch.setattr(install_module, "WORTH_A_THREAD_BYTES", 1)
+    base = torch.zeros(600)
+    lives = [base[:400], base[200:]] if overlap else [torch.zeros(n) for n in (5, 1, 0, 300, 2)]
+    saved = [torch.rand(t.shape) for t in lives]
+    copies, threads = install_module.Copies(), set()
+    copies.pairs = list(zip(lives, saved, strict=True))
+    write = install_module.write_tensor
+    monkeypatch.setattr(
+        install_module, "write_tensor", lambda a, b: (threads.add(threading.current_thread().name), write(a, b))
+    )
+    copies()
+    assert len(threads) == (1 if overlap else 2)
+    if overlap:
+        assert bits(base) == bits(torch.cat([saved[0][:200], saved[1]]))
+    else:
+        assert [bits(t) for t in lives] == [bits(t) for t in saved]
+
+
+def test_a_large_new_tensor_is_a_copy_of_its_own() -> None:
+    """A fresh optimizer's moments do not look into the image, whatever way they were copied."""
+    saved = torch.rand(install_module.HUGE_BYTES // 4 + 3)
+    made = install_module.new_copy(saved)
+    assert bits(made) == bits(saved)
+    saved.zero_()
+    assert float(made.sum()) > 0

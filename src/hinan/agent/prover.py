@@ -7,7 +7,7 @@ from hinan.formats.digest import CHUNK_BYTES, box_records
 from hinan.formats.records import ProvenRecord, SealedRecord, fact_sum
 from hinan.host.priority import yield_to_training
 from hinan.tiers.arena import PROVEN, Arena
-from hinan.tiers.mapping import map_file, populate_for_reading, read_header
+from hinan.tiers.mapping import map_file, read_header
 
 
 def prove(arena: Arena, slot: str, sealed: SealedRecord, *, late: bool) -> ProvenRecord:
@@ -22,7 +22,6 @@ def prove(arena: Arena, slot: str, sealed: SealedRecord, *, late: bool) -> Prove
     yield_to_training()
     path = arena.path(slot)
     image = map_file(path)
-    populate_for_reading(image)
     raw, header = read_header(image, str(path))
     if fact_sum(raw) != sealed.header_sum or len(image) != sealed.image_bytes:
         raise DamageError(f"{path}: its header is not the one that was sealed", file=str(path))

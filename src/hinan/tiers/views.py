@@ -144,9 +144,13 @@ def read_checked(path: Path, sealed: SealedRecord, proven: ProvenRecord, name: s
     """
     with Reading(path) as reading:
         image = reading.view
+        reading.wait_for(min(8, len(image)))
         try:
-            reading.wait_for(min(8, len(image)))
-            reading.wait_for(min(header_bytes(image[:8], name), len(image)))
+            length = header_bytes(image[:8], name)
+        except FormatError as error:
+            return image, str(error)
+        reading.wait_for(min(length, len(image)))
+        try:
             raw, header = read_header(image, name)
         except FormatError as error:
             return image, str(error)

@@ -32,7 +32,7 @@ log = logging.getLogger("hinan")
 
 VIEWS_TIMEOUT_S = 30.0
 THREADS = 2
-"""Take digests of a RAM copy: with more, memory is the limit, and the other ranks of the node restore too."""
+"""Map and digest a RAM copy: with more, memory is the limit, and the other ranks of the node restore too."""
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ class Restore:
         """The bytes where they lie, and what is wrong with them."""
         path = self._arena.path(source.place)
         image = map_file(path)
-        populate_for_reading(image)
+        populate_for_reading(image, THREADS)
         return image, flaw_of(image, record.sealed, record.proven, str(path), THREADS)
 
     def _target_record(self, source: Image, step_id: StepId, held: ExitStack) -> tuple[ManifestRecord, str]:
