@@ -36,6 +36,55 @@ def test_a_mem_1_a_tmpfs_that_is_too_small_is_refused_with_the_sum(disks: Disks,
     assert error["type"] == "BudgetError", child.output
     assert "1 ranks x 2 slots x 8.0 KiB = 16.0 KiB" in error["text"]
     assert str(job.tmpfs) in error["text"] and "Ways out" in error["text"]
+    assert "step" not in result(job)  # restore() refused it, before training
+
+
+def test_a_mem_1_the_state_that_optimizers_will_make_is_in_the_sum(disks: Disks, make_job: MakeJob) -> None:
+    """A-MEM-1: there is room for two images of the parameters, not for two with AdamW's state: refused by `restore()`, so
+    before a step is trained and before a slot is made; the same model with plain SGD starts."""
+    ram = disks.tmpfs("ram", MARGIN + (4 << 20))
+    for optimizer in ("AdamW", "SGD"):
+        job = make_job(optimizer, tmpfs=ram)
+        job.start_agent()
+        (child,) = job.start(program="small:sized", numel=[1 << 18], optimizer=optimizer)
+        child.ok()
+        found = result(job)
+        if optimizer == "SGD":
+            assert found["error"] is None, found
+            continue
+        assert (found["error"]["type"], found["slots"]) == ("BudgetError", 0)
+        lines = found["error"]["text"].splitlines()
+        assert "1 ranks x 2 slots x 3.0 MiB = 6.0 MiB" in lines[0] and f"but {ram} leaves" in lines[0]
+        assert any("2.0 MiB of it are optimizer state that the first step makes" in line for line in lines)
+        assert sum(line.startswith("  ") and line.split()[1] in ("KiB", "MiB") for line in lines) >= 3
+
+
+def test_a_mem_1_a_refusal_reaches_every_rank(disks: Disks, make_job: MakeJob) -> None:
+    """A-MEM-1: only rank 1's state is too large for the node: both ranks get the same BudgetError, which names the rank,
+    at once; nobody waits for the other."""
+    job = make_job(tmpfs=disks.tmpfs("ram", MARGIN + (4 << 20)), ranks=2)
+    job.start_agent()
+    for child in job.start(program="small:sized", numel=[1 << 10, 1 << 20]):
+        child.ok()
+    first, second = result(job, 0), result(job, 1)
+    assert first["error"]["type"] == second["error"]["type"] == "BudgetError"
+    assert first["error"]["text"] == second["error"]["text"]
+    assert "(ranks 0 to 1): 2 ranks x 2 slots x 4.0 MiB" in first["error"]["text"]
+    assert "the largest image is that of rank 1" in first["error"]["text"]
+    assert max(first["restore_s"], second["restore_s"]) < 10
+
+
+def test_a_mem_1_what_older_slots_hold_counts_as_room(disks: Disks, make_job: MakeJob) -> None:
+    """A-MEM-1: the slots of the killed attempt leave no room for two more: the next one is not refused for them."""
+    job = make_job(tmpfs=disks.tmpfs("ram", MARGIN + (10 << 20)))
+    job.start_agent()
+    sources = []
+    for steps in (3, 4):
+        (child,) = job.start(program="small:sized", numel=[1 << 20], steps=steps)
+        child.ok()
+        assert result(job)["error"] is None, child.output
+        sources.append(result(job)["source"])
+    assert sources == ["", "ram"]
 
 
 def test_a_mem_1_a_tmpfs_that_fills_up_costs_evacuations_only(

@@ -23,6 +23,7 @@ from hinan.agent.ledger import Snapshot, served_attempt, take_snapshot
 from hinan.agent.prover import prove
 from hinan.agent.trainers import Trainer, Trainers
 from hinan.core.agenda import Bury, Commit, Drain, Forget, NodeState, Prove, Release, Remove, Stop, Task, agenda
+from hinan.core.budget import Limit
 from hinan.core.errors import HinanError
 from hinan.core.ids import StepId
 from hinan.core.retention import Keep
@@ -85,8 +86,8 @@ class Node:
         self._tasks: set[asyncio.Task[None]] = set()
         self._draining: asyncio.Task[None] | None = None
 
-    def _room(self) -> dict[str, int]:
-        """Bytes left under each limit, the user's budget among them: what the slots hold already is taken from it."""
+    def _room(self) -> dict[str, Limit]:
+        """The room under each limit, the user's budget among them: what the slots hold already is taken from it."""
         held_bytes = sum(files.image_bytes for files in self.keeper.files.values())
         cap = self.ram_cap_bytes
         return room(self.arena.root, None if cap is None else cap - held_bytes)
