@@ -63,6 +63,8 @@ class Node:
         self.failed: dict[StepId, str] = {}
         self.failed_in_a_row = 0
         self.drain_s: float | None = None
+        self._unproven: dict[str, str] = {}
+        """Slots whose digests could not be read or published, with what was told of it; tried again at each heartbeat."""
         self.wanted: Counter[StepId] = Counter()
         """How many callers wait for a step to be committed."""
         self.closing = False
@@ -215,6 +217,9 @@ class Node:
     async def _heartbeat(self) -> None:
         while True:
             await asyncio.sleep(HEARTBEAT_S)
+            self._unproven = {slot: told for slot, told in self._unproven.items() if slot in self.keeper.files}
+            for slot in self._unproven:
+                self.keeper.unprovable.pop(slot, None)  # a tmpfs that was full may have room for the digests again
             self.refresh_soon()
             self._report_target()
             self.look()  # also when reading the target hangs: time has passed, and some wait for that
@@ -277,9 +282,14 @@ class Node:
                 self._threads["prove"], lambda: prove(self.arena, slot, sealed, late=self.keeper.is_late(files))
             )
             log.info("proven step=%d rank=%d s=%.3f", sealed.step, files.rank, time.monotonic() - began)
+            self._unproven.pop(slot, None)
         except (OSError, HinanError) as error:
+            text = f"the RAM copy of step {sealed.step if sealed else '?'}, rank {files.rank} cannot be used: {error}"
             self.keeper.unprovable[slot] = str(error)
-            self.tell(f"the RAM copy of step {sealed.step if sealed else '?'}, rank {files.rank} cannot be used: {error}")
+            if isinstance(error, HinanError) or self._unproven.get(slot) != text:
+                self.tell(text)
+            if isinstance(error, OSError):
+                self._unproven[slot] = text
         finally:
             self.keeper.unread([slot])
 
