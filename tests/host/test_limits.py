@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hinan.core.budget import MARGIN_BYTES, Need, slots_that_fit
+from hinan.core.budget import MARGIN_BYTES, RAM_BUDGET, Limit, Need, slots_that_fit
 from hinan.core.errors import BudgetError
 from hinan.host.limits import room
 
@@ -38,7 +38,7 @@ def test_all_ancestors_of_a_cgroup_count(tmp_path: Path) -> None:
     """A-PLATFORM-5: the pod's limit counts although the container itself has none; clean file cache is not in the way."""
     files = v2("/pod/box", "max", 5 * GIB) | v2("/pod", str(24 * GIB), 12 * GIB, inactive_file=2 * GIB)
     root = machine(tmp_path, "0::/pod/box\n", files)
-    assert room(tmp_path, root=root)["cgroup /pod"] == 14 * GIB
+    assert room(tmp_path, root=root)["cgroup /pod"] == Limit(14 * GIB, 24 * GIB)
 
 
 def test_version_one_cgroups(tmp_path: Path) -> None:
@@ -53,13 +53,17 @@ def test_version_one_cgroups(tmp_path: Path) -> None:
         f"{base}/memory.stat": "total_inactive_file 0\n",
     }
     found = room(tmp_path, root=machine(tmp_path, "4:memory:/job\n3:cpu:/x\n", files))
-    assert found["cgroup /job"] == 5 * GIB
+    assert found["cgroup /job"] == Limit(5 * GIB, 8 * GIB)
     assert "cgroup /" not in found
 
 
-def test_the_smallest_limit_decides_and_is_named(tmp_path: Path) -> None:
+def test_the_smallest_limit_decides_and_is_named() -> None:
     """A-PLATFORM-5: df says 32 GiB, the pod has 14 left: the sum is refused with the limit's name and three ways out."""
-    limits = {"/dev/shm": 32 * GIB, "cgroup /pod": 14 * GIB, "MemAvailable": 60 * GIB}
+    limits = {
+        "/dev/shm": Limit(32 * GIB, 32 * GIB, files_only=True),
+        "cgroup /pod": Limit(14 * GIB, 24 * GIB),
+        "MemAvailable": Limit(60 * GIB, 64 * GIB),
+    }
     assert slots_that_fit(Need(ranks=1, slots=3, image_bytes=4 * GIB), limits) == 3
     assert slots_that_fit(Need(ranks=2, slots=3, image_bytes=3 * GIB), limits) == 2
     with pytest.raises(
@@ -70,7 +74,28 @@ def test_the_smallest_limit_decides_and_is_named(tmp_path: Path) -> None:
     assert all(way in str(refused.value) for way in ("tmpfs", "keep less", "fewer ranks"))
 
 
-def test_a_budget_of_the_users_is_a_limit_too(tmp_path: Path) -> None:
-    """`ram="1GiB"` is one of the limits."""
-    root = machine(tmp_path, "0::/\n", {})
-    assert room(tmp_path, GIB, root=root)["the ram budget"] == GIB
+def test_a_platform_5_the_size_of_a_memory_backed_volume_is_not_its_room(tmp_path: Path) -> None:
+    """A-PLATFORM-5: df shows 32 GiB, sizeLimit is 4 GiB (which only the user knows: ram="4GiB"), the memory limit 24 GiB of
+    which 10 GiB are used: two slots of 1.9 GiB fit, of 2 GiB not, and the sum names the budget; without it the pod's
+    limit decides."""
+    root = machine(tmp_path, "0::/pod\n", v2("/pod", str(24 * GIB), 10 * GIB))
+    mount = {"/dev/shm": Limit(32 * GIB, 32 * GIB, files_only=True)}
+    seen = room(tmp_path, 4 * GIB, root=root).items()
+    found = {n: limit for n, limit in seen if n == RAM_BUDGET or not limit.files_only} | mount
+    assert slots_that_fit(Need(1, 3, int(1.9 * GIB)), found) == 2
+    with pytest.raises(BudgetError, match=r"4.0 GiB  left by the ram budget"):
+        slots_that_fit(Need(1, 3, 2 * GIB), found)
+    unsaid = {n: limit for n, limit in found.items() if n != RAM_BUDGET}
+    assert slots_that_fit(Need(1, 3, int(4.6 * GIB)), unsaid) == 3
+    with pytest.raises(BudgetError, match=r"14.0 GiB  left by cgroup /pod of its 24.0 GiB"):
+        slots_that_fit(Need(1, 3, 7 * GIB), unsaid)
+
+
+def test_each_limit_knows_its_size_and_what_counts_against_it(tmp_path: Path) -> None:
+    """`ram="1GiB"` and the file system count files alone; memory counts everything; sizes are those of the whole."""
+    found = room(tmp_path, GIB, root=machine(tmp_path, "0::/\n", {}))
+    assert found[RAM_BUDGET] == Limit(GIB, files_only=True)
+    assert found["MemAvailable"] == Limit(64 * GIB, 99999999 * 1024)
+    (disk,) = (name for name in found if name not in (RAM_BUDGET, "MemAvailable"))
+    assert Path(disk).is_mount() and tmp_path.is_relative_to(disk)
+    assert found[disk].files_only and 0 < found[disk].left_bytes <= (found[disk].of_bytes or 0)

@@ -171,6 +171,30 @@ def many_evacuations(
     tell(out, rank, sizes=sizes)
 
 
+def sized(
+    target: str, out: str, numel: list[int], optimizer: str = "", steps: int = 1, rank: int = 0, world_size: int = 1,
+    init_file: str = "", options: dict[str, Any] | None = None,
+) -> None:  # fmt: skip
+    """A model of `numel[rank]` numbers: what restore() says, and, if it lets training begin, some steps; no close."""
+    begin(rank, world_size, init_file)
+    model = torch.nn.Linear(numel[rank], 1, bias=False)
+    state: dict[str, Any] = {"model": model}
+    if optimizer:
+        state["optim"] = getattr(torch.optim, optimizer)(model.parameters(), lr=1e-3)
+    evac = hinan.Evacuator(target, state, every=1, commit_every=1000, **(options or {}))
+    began = time.monotonic()
+    error = error_of(evac.restore)
+    tell(out, rank, error=error, restore_s=time.monotonic() - began, slots=evac._arena.held_bytes(),
+         source=evac.resumed.source if evac.resumed else None)  # fmt: skip
+    while error is None and evac._step < steps:
+        model(torch.ones(numel[rank])).sum().backward()
+        if optimizer:
+            state["optim"].step()
+        evac.step()
+        evac.evacuate()
+    os._exit(0)
+
+
 def steady(
     target: str, out: str, samples: list[int], saving: bool = True, rank: int = 0, world_size: int = 1, init_file: str = "",
     options: dict[str, Any] | None = None,

@@ -10,14 +10,14 @@ from collections import Counter
 from collections.abc import Callable
 
 from hinan.agent.trainers import Trainer, Trainers
-from hinan.core.budget import FEWEST_SLOTS, SLOTS_A_RANK, Need, slots_that_fit
+from hinan.core.budget import FEWEST_SLOTS, SLOTS_A_RANK, Limit, Need, slots_that_fit
 from hinan.core.errors import BudgetError
 from hinan.core.slot import Event, Phase, Slot, advance
 from hinan.core.watermark import slot_to_lease
 from hinan.formats.records import OwnerRecord, SealedRecord
 from hinan.tiers.arena import SEALED, Arena, SlotFiles
 
-Room = Callable[[], dict[str, int]]
+Room = Callable[[], dict[str, Limit]]
 
 
 class Keeper:

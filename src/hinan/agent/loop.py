@@ -24,6 +24,7 @@ from hinan.agent.ledger import Snapshot, served_attempt, take_snapshot
 from hinan.agent.prover import prove
 from hinan.agent.trainers import Trainer, Trainers
 from hinan.core.agenda import Bury, Commit, Drain, Forget, NodeState, Prove, Release, Remove, Stop, Task, agenda
+from hinan.core.budget import Limit
 from hinan.core.errors import HinanError
 from hinan.core.ids import StepId
 from hinan.core.retention import Keep
@@ -63,6 +64,8 @@ class Node:
         self.failed: dict[StepId, str] = {}
         self.failed_in_a_row = 0
         self.drain_s: float | None = None
+        self._unproven: dict[str, str] = {}
+        """Slots whose digests could not be read or published, with what was told of it; tried again at each heartbeat."""
         self.wanted: Counter[StepId] = Counter()
         """How many callers wait for a step to be committed."""
         self.closing = False
@@ -87,8 +90,8 @@ class Node:
         self._tasks: set[asyncio.Task[None]] = set()
         self._draining: asyncio.Task[None] | None = None
 
-    def _room(self) -> dict[str, int]:
-        """Bytes left under each limit, the user's budget among them: what the slots hold already is taken from it."""
+    def _room(self) -> dict[str, Limit]:
+        """The room under each limit, the user's budget among them: what the slots hold already is taken from it."""
         held_bytes = sum(files.image_bytes for files in self.keeper.files.values())
         cap = self.ram_cap_bytes
         return room(self.arena.root, None if cap is None else cap - held_bytes)
@@ -216,6 +219,9 @@ class Node:
     async def _heartbeat(self) -> None:
         while True:
             await asyncio.sleep(HEARTBEAT_S)
+            self._unproven = {slot: told for slot, told in self._unproven.items() if slot in self.keeper.files}
+            for slot in self._unproven:
+                self.keeper.unprovable.pop(slot, None)  # a tmpfs that was full may have room for the digests again
             self.refresh_soon()
             self._report_target()
             self.look()  # also when reading the target hangs: time has passed, and some wait for that
@@ -280,9 +286,14 @@ class Node:
             if (frozen := self._freshness.look(proven)) is not None:
                 self.tell(frozen)
             log.info("proven step=%d rank=%d s=%.3f", sealed.step, files.rank, time.monotonic() - began)
+            self._unproven.pop(slot, None)
         except (OSError, HinanError) as error:
+            text = f"the RAM copy of step {sealed.step if sealed else '?'}, rank {files.rank} cannot be used: {error}"
             self.keeper.unprovable[slot] = str(error)
-            self.tell(f"the RAM copy of step {sealed.step if sealed else '?'}, rank {files.rank} cannot be used: {error}")
+            if isinstance(error, HinanError) or self._unproven.get(slot) != text:
+                self.tell(text)
+            if isinstance(error, OSError):
+                self._unproven[slot] = text
         finally:
             self.keeper.unread([slot])
 

@@ -7,6 +7,7 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
+_PRIVATE = ("RssAnon", "RssFile")
 _STATE, _START_TICKS = 2, 21  # fields of /proc/<pid>/stat, counted from 0 (proc(5) counts from 1)
 
 
@@ -43,6 +44,16 @@ def process(pid: int) -> Process:
     """The process that has this pid now; start time 0 if there is none."""
     fields = _stat(pid)
     return Process(pid, int(fields[_START_TICKS]) if fields else 0)
+
+
+def private_bytes(pid: int) -> int:
+    """Resident memory of a process without the files in RAM that it maps; 0 if there is none."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    kib = {name: int(value.split()[0]) for name, _, value in (line.partition(":") for line in lines) if name in _PRIVATE}
+    return sum(kib.values()) * 1024
 
 
 def open_pidfd(who: Process) -> int | None:

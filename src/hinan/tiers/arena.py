@@ -91,6 +91,14 @@ class Arena:
         self.problems.clear()
         return [files for name in self._names(IMAGE) if (files := self._slot(name)) is not None]
 
+    def held_bytes(self) -> int:
+        """What the images take."""
+        found = 0
+        for name in self._names(IMAGE):
+            with contextlib.suppress(FileNotFoundError):
+                found += self.path(name).stat().st_size
+        return found
+
     def lost(self) -> frozenset[StepId]:
         """Steps that some rank gave up."""
         parsed = (parse_step_directory(name) for name in self._names(LOST))

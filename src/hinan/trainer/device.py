@@ -18,6 +18,8 @@ from hinan.trainer.hostport import CpuPort
 from hinan.trainer.pieces import CHUNK_BYTES, Piece, transfers
 
 PIN_CHUNK_BYTES = 1 << 30
+RING_CHUNKS = 2
+"""Pinned chunks that copies go through where a slot cannot be pinned: one is filled while the other is emptied."""
 
 
 class Destination(Protocol):
@@ -132,7 +134,7 @@ class AcceleratorPort:
 
     def _bounce(self, stream: Any, slot: Destination, pieces: Sequence[Piece]) -> None:
         """While the device fills one pinned chunk, the host copies the other one on. Done when it returns."""
-        self._ring = self._ring or [self._new_chunk(), self._new_chunk()]
+        self._ring = self._ring or [self._new_chunk() for _ in range(RING_CHUNKS)]
         flying: deque[tuple[Any, torch.Tensor, torch.Tensor]] = deque()
 
         def land() -> None:

@@ -26,6 +26,7 @@ from hinan.tiers.publish import AlreadyPublished
 from hinan.tiers.target import now_text
 from hinan.trainer.arguments import checked
 from hinan.trainer.cadence import CadenceKeeper, Pace, first_cadence
+from hinan.trainer.contract import agree_on_budget
 from hinan.trainer.deferral import Deferral
 from hinan.trainer.evacuation import Evacuation
 from hinan.trainer.gate import Gate
@@ -138,6 +139,7 @@ class Evacuator:
         Raises:
             NothingToResume: the target holds steps and none is usable; the message lists what each lacks.
             StructureError: the live state does not fit the saved one; nothing was written.
+            BudgetError: what will be evacuated does not fit into RAM; the message has the sum and the ways out.
             PeerError: another rank failed or did not answer; it is named.
         """
         if self.resumed is not None or self._closed:
@@ -151,6 +153,7 @@ class Evacuator:
             self._step, self.resumed.attempt, self.resumed.source or "-", self._ranks.rank,
             time.monotonic() - began, self.resumed.reason,
         )  # fmt: skip
+        agree_on_budget(self._state, self._ranks, self._arena, self._identity)
         return self._step
 
     def step(self) -> int:
