@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from hinan.core.optimizer_state import KNOWN
-from hinan.trainer.device import COPY_CHUNK_BYTES
 from hinan.trainer.forecast import RING_CHUNKS, forecast, ring_bytes
+from hinan.trainer.pieces import CHUNK_BYTES
 from tests.trainer.helpers import evacuate
 
 ALIGNMENT = 4096
@@ -123,4 +123,4 @@ def test_an_unknown_class_is_said_to_be_unknown(base: Any, least: int) -> None:
 
 def test_a_mem_7_memory_for_copies_is_counted() -> None:
     """A-MEM-7: a device whose copies go through pinned chunks has them in the sum; where slots are pinned, none are."""
-    assert [ring_bytes(torch.device(kind)) for kind in ("cpu", "cuda", "xpu")] == [0, 0, RING_CHUNKS * COPY_CHUNK_BYTES]
+    assert [ring_bytes(torch.device(kind)) for kind in ("cpu", "cuda", "xpu")] == [0, 0, RING_CHUNKS * CHUNK_BYTES]
