@@ -273,12 +273,16 @@ class Matcher:
     def _mapping(self, live: MutableMapping[Any, Any], json: Mapping[Any, Json], path: str) -> None:
         for key, item in json.items():
             if key in live:
-                self._into(live, key, item, child(path, key))
+                self._into(live, key, item, self._member(path, key))
             else:
                 value = self.value(item, None)
                 self._writes.append(lambda key=key, value=value: live.__setitem__(key, value))  # type: ignore[misc]
         for key in [k for k in live if k not in json]:
-            log.warning("restore.default %s was not saved; its value stays", child(path, key))
+            log.warning("restore.default %s was not saved; its value stays", self._member(path, key))
+
+    def _member(self, path: str, key: object) -> str:
+        """Path of a mapping's member; a parameter as a key is called by its name."""
+        return f"{path}.{self._known.get(id(key), '?')}" if isinstance(key, nn.Parameter) else child(path, key)
 
     def _sequence(self, live: MutableSequence[Any], json: list[Json], path: str) -> None:
         for i, item in enumerate(json[: len(live)]):

@@ -62,8 +62,9 @@ def _marks(value: object, path: str = "") -> Iterator[tuple[str, Mark]]:
         tensors = (value._scale, value._growth_tracker)
         yield path, tuple(None if t is None else (id(t), version(t)) for t in tensors)
     elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _marks(item, child(path, key))
+        for i, (key, item) in enumerate(value.items()):
+            # A parameter as a key is called by its place: its repr would wait for the device.
+            yield from _marks(item, child(path, i if isinstance(key, torch.Tensor) else key))
     elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
         for i, item in enumerate(value):
             yield from _marks(item, child(path, i))
