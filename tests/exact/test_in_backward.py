@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
@@ -49,6 +50,21 @@ def test_parameters_as_keys_find_their_own_optimizer() -> None:
     for (name, p), (_, q) in zip(saved["model"].named_parameters(), live["model"].named_parameters(), strict=True):
         assert torch.equal(saved["optims"][p].state[p]["exp_avg"], live["optims"][q].state[q]["exp_avg"]), name
         assert saved["optims"][p].param_groups[0]["lr"] == live["optims"][q].param_groups[0]["lr"]
+
+
+def test_messages_call_a_parameter_by_its_name(caplog: pytest.LogCaptureFixture) -> None:
+    """A parameter's numbers are no name, and printing them would wait for its device."""
+    (saved, step), (live, _) = in_backward(), in_backward()
+    step()
+    removed = saved["model"][0].bias
+    saved["optims"] = {p: o for p, o in saved["optims"].items() if p is not removed}
+    bias = live["model"][2].bias
+    with caplog.at_level(logging.WARNING, "hinan"):
+        restored(*evacuated(saved), live)
+    assert "optims.model.0.bias was not saved; its value stays" in caplog.text
+    live["optims"][bias] = torch.optim.SGD([live["model"][0].weight])
+    with pytest.raises(StructureError, match=r"optims\.model\.2\.bias: group 0 differs in model\.0\.weight"):
+        restored(*evacuated(saved), live)
 
 
 def test_a_key_that_no_module_has_is_refused_by_path() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.exact.twins import Ends, Make, Step, assert_resumes
+from tests.exact.twins import Ends, Make, Step, assert_resumes, assert_same, evacuated, look, restored, seed
 from tests.trainer.helpers import evacuate
 
 
@@ -201,3 +201,30 @@ def test_a_toy_net_with_dropout_and_schedule(optimizer: Any) -> None:
 
     ends: Ends = assert_resumes(make, steps=12, at=(3, 6, 9))
     assert ends[0]["optim"].param_groups[0]["lr"] == ends[1]["optim"].param_groups[0]["lr"] == 0.1 / 16
+
+
+def test_memory_that_processes_share_stays_shared() -> None:
+    """D8: `share_memory()` before training: neither saving nor restoring takes a parameter out of the shared memory."""
+    (saved, step), (live, _) = training(normed, lambda: torch.randn(5, 4))(), training(normed, lambda: torch.zeros(5, 4))()
+    for state in (saved, live):
+        state["model"].share_memory()
+    step()
+    restored(*evacuated(saved), live)  # which says that saving changed neither addresses nor `is_shared()`
+    assert all(p.is_shared() for state in (saved, live) for p in state["model"].parameters())
+    assert_same(look(live), look(saved), "state")
+
+
+@pytest.mark.parametrize("which", ["saved", "live"])
+def test_names_do_not_depend_on_how_a_model_is_run(which: str) -> None:
+    """A model behind `torch.compile` is the model: it is saved and restored under its own names, and trains on."""
+    (saved, step), (live, live_step) = (training(normed, lambda: torch.randn(5, 4))() for _ in range(2))
+    step()
+    wrapped = {"saved": saved, "live": live}[which]
+    wrapped["model"] = torch.compile(wrapped["model"], backend="eager")
+    restored(*evacuated(saved), live)
+    losses = []
+    for go_on in (step, live_step):
+        seed(3)
+        losses.append(look(go_on()))
+    assert_same(losses[0], losses[1], "loss")
+    assert_same(look(live["optim"]), look(saved["optim"]), "optim")
