@@ -57,15 +57,23 @@ class ModuleTensors:
 
 
 def _structure(module: nn.Module) -> list[tuple[Any, ...]]:
-    """What must stay equal for a name's place to stay right: modules and which of their slots are filled."""
-    return [
-        (
-            id(m),
-            *(k for k, v in m._parameters.items() if v is not None),
-            *(k for k, v in m._buffers.items() if v is not None),
-        )
-        for m in module.modules()
-    ]
+    """What must stay equal for a name's place to stay right: modules, their children by name, and which slots are filled.
+
+    Modules are held, not their ids: a new layer may get the address of one that is gone.
+    """
+    found: list[tuple[Any, ...]] = []
+    waiting: list[nn.Module | None] = [module]
+    seen = set()
+    while waiting:
+        m = waiting.pop()
+        if m is None or m in seen:
+            continue
+        seen.add(m)
+        waiting += m._modules.values()
+        parameters = [k for k, v in m._parameters.items() if v is not None]
+        buffers = [k for k, v in m._buffers.items() if v is not None]
+        found.append((m, parameters, buffers, *m._modules.items()))
+    return found
 
 
 def _places(module: nn.Module) -> dict[str, tuple[dict[str, Any], str]]:
