@@ -23,6 +23,12 @@ ALSO = {"nesterov": {"momentum": 0.9}, "centered": {"momentum": 0.5}, "decoupled
 MATRICES_ONLY = {torch.optim.Muon}
 
 
+def _variant(c: type[torch.optim.Optimizer], switch: str, options: dict[str, Any]) -> Any:
+    """Switches that work alike in all classes are tried with two of them every day."""
+    alike = switch in ("maximize", "lr tensor") and c not in (torch.optim.Adam, torch.optim.SGD)
+    return pytest.param(c, options, id=f"{c.__name__}-{switch}", marks=[pytest.mark.slow] if alike else [])
+
+
 def variants() -> list[Any]:
     """Each class by itself, and with each switch it has."""
     found = []
@@ -30,9 +36,9 @@ def variants() -> list[Any]:
         names = inspect.signature(c.__init__).parameters
         found.append(pytest.param(c, {}, id=c.__name__))
         switches = [s for s in SWITCHES if s in names and names[s].default is not True]
-        found += [pytest.param(c, {s: True} | ALSO.get(s, {}), id=f"{c.__name__}-{s}") for s in switches]
+        found += [_variant(c, s, {s: True} | ALSO.get(s, {})) for s in switches]
         if "Tensor" in str(names["lr"].annotation):
-            found.append(pytest.param(c, {"lr": "tensor"}, id=f"{c.__name__}-lr tensor"))
+            found.append(_variant(c, "lr tensor", {"lr": "tensor"}))
     more: list[tuple[type, dict[str, Any]]] = [
         (torch.optim.SGD, {"momentum": 0.9, "dampening": 0.1}),
         (torch.optim.RMSprop, {"momentum": 0.9}),

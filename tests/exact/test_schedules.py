@@ -92,9 +92,15 @@ def scheduled(recipe: Callable[[Any], Any], lr: Callable[[], Any]) -> tuple[dict
 
 
 @pytest.mark.filterwarnings("ignore:The epoch parameter in", "ignore:Detected call of `lr_scheduler.step")
-@pytest.mark.parametrize("tensor", [False, True], ids=["lr", "lr tensor"])
 @pytest.mark.parametrize(
-    "recipe", [pytest.param(r, id=f"{name}-{i}") for name, rs in RECIPES.items() for i, r in enumerate(rs)]
+    ("recipe", "tensor"),
+    [
+        pytest.param(r, tensor, id=f"{name}-{i}{'-lr tensor' * tensor}", marks=[pytest.mark.slow] if slow else [])
+        for name, rs in RECIPES.items()
+        for i, r in enumerate(rs)
+        for tensor in (False, True)
+        for slow in [tensor and name not in ("StepLR", "OneCycleLR", "SequentialLR")]
+    ],
 )
 def test_schedules_go_on(recipe: Callable[[Any], Any], tensor: bool) -> None:
     """A-EXACT-6: the same rates at the same steps, resumed twice, in a tensor that stays one where the rate is a tensor."""
