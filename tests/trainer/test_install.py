@@ -274,7 +274,7 @@ def test_a_moment_that_does_not_fit_or_is_not_its_own_is_replaced(kind: str) -> 
         case "parameter":
             other = weight.detach()
         case "subclass":
-            other = torch.nn.Parameter(other)
+            other = torch.nn.Parameter(other, requires_grad=False)
     entry["exp_avg"] = other
     through(saved, live)
     assert live["optim"].state[weight]["exp_avg"] is not other
@@ -297,6 +297,7 @@ def test_copies_in_two_threads_are_those_of_one(overlap: bool, monkeypatch: pyte
         install_module, "write_tensor", lambda a, b: (threads.add(threading.current_thread().name), write(a, b))
     )
     copies()
+    assert (threads == {threading.current_thread().name}) is overlap
     assert len(threads) == (1 if overlap else 2)
     if overlap:
         assert bits(base) == bits(torch.cat([saved[0][:200], saved[1]]))
@@ -311,3 +312,14 @@ def test_a_large_new_tensor_is_a_copy_of_its_own() -> None:
     assert bits(made) == bits(saved)
     saved.zero_()
     assert float(made.sum()) > 0
+
+
+def test_a_moment_that_is_a_parameter_nobody_captured_is_replaced() -> None:
+    """An optimizer whose parameters are in no module: its moments never write into them."""
+    p, q = torch.nn.Parameter(torch.full((3,), 1.0)), torch.nn.Parameter(torch.full((3,), 2.0))
+    saved, live = torch.optim.SGD([p], momentum=0.9), torch.optim.SGD([q], momentum=0.9)
+    saved.state[p]["momentum_buffer"] = torch.full((3,), 5.0)
+    live.state[q]["momentum_buffer"] = q.detach()
+    through({"optim": saved}, {"optim": live})
+    assert q.tolist() == [2.0] * 3
+    assert live.state[q]["momentum_buffer"].tolist() == [5.0] * 3

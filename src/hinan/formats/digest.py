@@ -85,7 +85,7 @@ def digest_all(image: memoryview, ranges: Sequence[Chunk], threads: int = 1) -> 
 def _cuts(sizes: Sequence[int], parts: int) -> list[int]:
     """Where to cut a list so that each part has about equally many bytes."""
     sums = list(accumulate(sizes))
-    return [bisect_left(sums, sums[-1] * part // parts) for part in range(1, parts)]
+    return [bisect_right(sums, sums[-1] * part // parts) for part in range(1, parts)]
 
 
 def box_records(header: Header, image: memoryview, chunk_bytes: int = CHUNK_BYTES) -> list[BoxRecord]:

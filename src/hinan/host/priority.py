@@ -21,12 +21,9 @@ def yield_to_training() -> None:
 
     Linux keeps both for each thread. Not the idle classes: on a busy host a drain would starve, and commits with it.
     """
+    me = threading.get_native_id()
     with contextlib.suppress(OSError):
-        os.setpriority(
-            os.PRIO_PROCESS,
-            threading.get_native_id(),
-            max(NICE, os.getpriority(os.PRIO_PROCESS, threading.get_native_id())),
-        )
+        os.setpriority(os.PRIO_PROCESS, me, max(NICE, os.getpriority(os.PRIO_PROCESS, me)))
     number = _IOPRIO_SET.get(platform.machine())
     if number is not None:
-        ctypes.CDLL(None).syscall(number, _WHO_PROCESS, threading.get_native_id(), _BEST_EFFORT_LOWEST)
+        ctypes.CDLL(None).syscall(number, _WHO_PROCESS, me, _BEST_EFFORT_LOWEST)

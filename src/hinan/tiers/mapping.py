@@ -184,9 +184,7 @@ class Reading:
                 raise FormatError(
                     f"{self._path} ended at byte {at} of {self.size_bytes} while it was read", file=str(self._path)
                 )
-            at += got
-            if direct and at < end and got % ALIGNMENT_BYTES:
-                self._leave_direct()  # a short read to an odd place: the rest cannot be direct
+            at += got  # to an odd place, after a short read: the next one is refused, and the cache serves it
 
     def _leave_direct(self) -> None:
         self._direct = False

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import logging
 import warnings
-from bisect import bisect_left
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, MutableSequence
 from concurrent.futures import ThreadPoolExecutor
@@ -123,7 +123,7 @@ class Copies:
         if not (sizes and sizes[-1] >= WORTH_A_THREAD_BYTES and self._can_share):
             write_all(self.pairs)
             return
-        middle = bisect_left(sizes, sizes[-1] // 2)
+        middle = bisect_right(sizes, sizes[-1] // 2)
         # memmove lets the other thread run; what torch copies itself (strides, lazy conjugates) is rare and short.
         with ThreadPoolExecutor(1, "hinan-install") as helper:
             other = helper.submit(write_all, self.pairs[middle:])
