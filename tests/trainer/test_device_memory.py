@@ -12,7 +12,6 @@ from hinan.core.budget import MARGIN_BYTES, Limit, Need, slots_that_fit
 from hinan.core.errors import BudgetError
 from hinan.formats.records import OwnerRecord
 from hinan.tiers.arena import Arena
-from hinan.trainer import device
 from hinan.trainer.device import PIN_CHUNK_BYTES, AcceleratorPort
 from tests.harness.disks import Disks
 
@@ -51,8 +50,7 @@ def port(monkeypatch: pytest.MonkeyPatch) -> Any:
         cudart = Cudart(room_bytes)
         monkeypatch.setattr(torch, "Stream", lambda *arguments: None)
         monkeypatch.setattr(torch.accelerator, "set_device_index", lambda index: None)
-        monkeypatch.setattr(device, "_cudart", lambda of: cudart)
-        return AcceleratorPort(torch.device("cuda", 0)), cudart
+        return AcceleratorPort(torch.device("cuda", 0), cudart), cudart
 
     return make
 
@@ -70,7 +68,7 @@ def test_a_mem_6_a_slot_is_pinned_as_it_is(gib: float, port: Any) -> None:
         assert start == at and length <= PIN_CHUNK_BYTES
         at += length
     assert at == address + size_bytes
-    fits.unpin(address, size_bytes)
+    fits.unpin(address)
     assert cudart.registered == {}
     too_small, cudart = port(size_bytes - PAGE)
     too_small.pin(address, size_bytes)
