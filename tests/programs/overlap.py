@@ -20,7 +20,7 @@ import hinan
 from hinan.tiers.mapping import read_header
 from hinan.trainer import evacuation, flight, hostport
 from hinan.trainer.capture import Capture
-from hinan.trainer.copying import SlotMap
+from hinan.trainer.copying import Lanes, SlotMap
 from hinan.trainer.install import SavedTensors
 from hinan.trainer.layout import Plan
 
@@ -43,11 +43,11 @@ class SlowCopy:
                 assert self._at_gate.wait(30), "the trainer never came to the gate"
             move(destination, source, size_bytes)
 
-        def enqueued(plan: Plan, tensors: Any, slot: SlotMap, ports: Any, gated: Any) -> Any:
+        def enqueued(plan: Plan, lanes: Lanes, tensors: Any, slot: SlotMap, ports: Any) -> Any:
             self._at_gate.clear()
             self.slot = slot
-            self._held = {slot.address + part.offset for part in plan.parts if part.entry in gated}
-            return enqueue(plan, tensors, slot, ports, gated)
+            self._held = {slot.address + part.offset for lane in lanes.values() for part in lane.later}
+            return enqueue(plan, lanes, tensors, slot, ports)
 
         def passed(this: flight.Flight, order: Callable[[], None]) -> None:
             self._at_gate.set()

@@ -10,7 +10,7 @@ import torch
 
 from hinan.formats.image import SMALL_BYTES
 from hinan.trainer.capture import Capture
-from hinan.trainer.copying import Copying, SlotMap, enqueue
+from hinan.trainer.copying import Copying, SlotMap, enqueue, lanes
 from hinan.trainer.layout import Plan, make_plan
 from hinan.trainer.pieces import BUCKET_BYTES, CHUNK_BYTES
 from tests.trainer.fakedevice import FakeDriver, FakePort
@@ -19,7 +19,8 @@ from tests.trainer.fakedevice import FakeDriver, FakePort
 def started(gated: set[str], port: FakePort, tensors: dict[str, torch.Tensor]) -> tuple[Copying, bytearray]:
     plan = plan_of(tensors)
     image = bytearray(plan.image_bytes)
-    return enqueue(plan, tensors, SlotMap("slot", memoryview(image)), lambda device: port, gated), image
+    slot = SlotMap("slot", memoryview(image))
+    return enqueue(plan, lanes(plan, lambda device: port, gated), tensors, slot, lambda device: port), image
 
 
 def plan_of(tensors: dict[str, torch.Tensor]) -> Plan:

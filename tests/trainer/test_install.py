@@ -17,6 +17,7 @@ import torch
 import hinan
 from hinan.core.errors import CaptureError, StructureError
 from hinan.trainer import install as install_module
+from hinan.trainer.capture import Capture
 from hinan.trainer.install import Matcher
 from tests.trainer.helpers import bits, evacuate, install, saved_tensors, through
 
@@ -323,3 +324,14 @@ def test_a_moment_that_is_a_parameter_nobody_captured_is_replaced() -> None:
     through({"optim": saved}, {"optim": live})
     assert q.tolist() == [2.0] * 3
     assert live.state[q]["momentum_buffer"].tolist() == [5.0] * 3
+
+
+@pytest.mark.parametrize("keys", [("a", "b"), (1, 2), ("$x", "b"), ("\udcff", "b"), (True, None)])
+def test_dicts_of_tensors_keep_their_keys(keys: tuple[object, ...]) -> None:
+    """Whatever the keys are, and also at the second evacuation, which takes a shorter way."""
+    saved = {"d": dict(zip(keys, (torch.ones(2), torch.zeros(2)), strict=True))}
+    capture = Capture(saved)
+    assert capture.take().values == capture.take().values
+    live = through(saved, {"d": {}})
+    assert list(live["d"]) == list(keys)
+    assert torch.equal(live["d"][keys[0]], torch.ones(2))

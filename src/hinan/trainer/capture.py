@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,7 +72,7 @@ class Capture:
         self._modules: dict[int, ModuleTensors] = {}
         self._known: dict[int, str] = {}
         self._leaves: dict[str, tuple[str, Json]] = {}
-        self._entries: dict[str, _Entry] = {}
+        self._many_known: dict[str, _Many] = {}
 
     def take(self) -> Captured:
         """Everything that is kept, now.
@@ -103,8 +103,8 @@ class Capture:
             return self._optimizer(found, path, value)
         if isinstance(value, torch.amp.GradScaler) and is_plain_scaler(value):
             return {"$scaler": self._encode(found, path, scaler_values(value))}
-        if type(value) is dict and any(isinstance(key, nn.Parameter) for key in value):
-            return self._by_parameter(found, path, value)
+        if type(value) is dict or type(value) is list:
+            return self._many(found, path, value)
         if type(value) is np.ndarray and value.nbytes > INLINE_ARRAY_BYTES and value.dtype in _TENSOR_ARRAYS:
             return {"$ndarray": self._tensor(found, path, torch.from_numpy(_plain(value)))["$tensor"][0]}
         return self._torch_value(path, value) or self._object(found, path, value)
@@ -202,7 +202,7 @@ class Capture:
         for key, entry in optimizer.state.items():
             if isinstance(key, torch.Tensor) and id(key) in names:
                 name = names[id(key)]
-                state.append([name, self._entry(found, f"{path}.{name}", entry)])
+                state.append([name, self._encode(found, f"{path}.{name}", entry)])
             else:
                 other.append([encode_value(key, lambda at, leaf: None, path), self._encode(found, child(path, key), entry)])
         found.gates |= dict.fromkeys(itertools.islice(found.tensors, before, None), (path,))
@@ -217,35 +217,50 @@ class Capture:
         ]
         return {"$optimizer": {"state": state, "other": other, "groups": groups}}
 
-    def _entry(self, found: Captured, path: str, entry: object) -> Json:
-        """One parameter's state. Where it is a dict of tensors as it was last time, its JSON is the one of last time."""
-        known = self._entries.get(path)
-        if known is not None and type(entry) is dict and known.fits(entry):
-            found.tensors.update(zip(known.paths, entry.values(), strict=True))
-            return known.json
-        json = self._encode(found, path, entry)
-        if type(entry) is dict and all(
-            isinstance(value, torch.Tensor) and value.is_contiguous() for value in entry.values()
-        ):
-            devices = [value.device for value in entry.values()]
-            self._entries[path] = _Entry(tuple(entry), [child(path, key) for key in entry], devices, json)
+    def _many(self, found: Captured, path: str, value: dict[Any, Any] | list[Any]) -> Json | None:
+        """A dict or list of tensors, such as one parameter's moments: as it was last time, so is its JSON."""
+        keys, items = (tuple(value), list(value.values())) if isinstance(value, dict) else (range(len(value)), value)
+        known = self._many_known.get(path)
+        if known is not None and known.fits(keys, items):
+            count = len(found.tensors) + len(known.paths)
+            found.tensors.update(zip(known.paths, items, strict=True))
+            if len(found.tensors) == count:
+                return known.json
+            raise CaptureError(f"two tensors of the state have names below {path}; rename one of the keys", path=path)
+        if isinstance(value, dict) and any(type(key) is not str and isinstance(key, nn.Parameter) for key in value):
+            return self._by_parameter(found, path, value)
+        if not items or not all(map(_is_flat, items)) or (isinstance(value, dict) and not all(map(_is_plain_key, keys))):
+            return None
+        paths = [child(path, key) for key in keys]
+        leaves = [self._tensor(found, name, tensor) for name, tensor in zip(paths, items, strict=True)]
+        json = dict(zip(keys, leaves, strict=True)) if isinstance(value, dict) else leaves
+        self._many_known[path] = _Many(keys, paths, [tensor.device for tensor in items], json)
         return json
 
 
 @dataclass(frozen=True)
-class _Entry:
-    """The shape of one parameter's optimizer state."""
+class _Many:
+    """What must be as it was for the JSON of many tensors to be as it was."""
 
-    keys: tuple[object, ...]
+    keys: Sequence[object]
     paths: list[str]
     devices: list[torch.device]
     json: Json
 
-    def fits(self, entry: dict[object, object]) -> bool:
-        return tuple(entry) == self.keys and all(
-            isinstance(value, torch.Tensor) and value.device == device and value.is_contiguous() and is_supported(value)
-            for value, device in zip(entry.values(), self.devices, strict=True)
+    def fits(self, keys: Sequence[object], items: Sequence[Any]) -> bool:
+        return keys == self.keys and all(
+            _is_flat(tensor) and tensor.device == device and is_supported(tensor)
+            for tensor, device in zip(items, self.devices, strict=True)
         )
+
+
+def _is_plain_key(key: object) -> bool:
+    """Whether JSON holds a key as it is."""
+    return type(key) is str and key.isascii() and not key.startswith("$")
+
+
+def _is_flat(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and value.layout is torch.strided and value.is_contiguous()
 
 
 def parameter_names(state: Mapping[str, Any]) -> dict[int, str]:

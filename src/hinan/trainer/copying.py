@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from hinan.trainer.device import DevicePort
-from hinan.trainer.layout import Plan
+from hinan.trainer.layout import Part, Plan
 from hinan.trainer.pieces import Piece, piece
 
 Ports = Callable[[torch.device], DevicePort]
@@ -80,22 +80,58 @@ class Copying:
         self._keep_alive = []
 
 
-def enqueue(
-    plan: Plan, tensors: Mapping[str, torch.Tensor], slot: SlotMap, ports: Ports, gated: Collection[str] = ()
-) -> Copying:
+@dataclass(frozen=True)
+class Lane:
+    """What one device sends, in image order. Made once for a plan, used for each evacuation.
+
+    Attributes:
+        fixed: flat host memory that is copied at once: nothing but its address is needed.
+        now: the other parts that are copied before training goes on.
+        later: parts that may be read until the gate.
+    """
+
+    fixed: tuple[Piece, ...]
+    now: tuple[Part, ...]
+    later: tuple[Part, ...]
+
+
+Lanes = Mapping[torch.device, Lane]
+
+
+def lanes(plan: Plan, ports: Ports, gated: Collection[str] = ()) -> Lanes:
+    """Sort the parts of a plan by device, and by when they must have been copied.
+
+    Args:
+        gated: entries that may be read until the gate; all others are ordered before the trainer's next operation.
+    """
+    made = {}
+    for device in dict.fromkeys(part.device for part in plan.parts):
+        here = [part for part in plan.parts if part.device == device]
+        now = [part for part in here if part.entry not in gated]
+        by_address = ports(device).by_address
+        bare = [part for part in now if by_address and part.is_flat]
+        made[device] = Lane(
+            tuple(Piece(p.entry, p.offset, p.size_bytes, _NOTHING, p.address, True) for p in bare),
+            tuple(part for part in now if not (by_address and part.is_flat)),
+            tuple(part for part in here if part.entry in gated),
+        )
+    return made
+
+
+_NOTHING = torch.empty(0)
+
+
+def enqueue(plan: Plan, sorted_parts: Lanes, tensors: Mapping[str, torch.Tensor], slot: SlotMap, ports: Ports) -> Copying:
     """Start copying every part of a plan into a slot.
 
     Args:
         tensors: the live tensors the plan was made for.
-        gated: entries that may be read until the gate; all others are ordered before the trainer's next operation.
     """
     slot.write_header(plan)
     copying = Copying(slot)
-    by_device: dict[torch.device, tuple[list[Piece], list[Piece]]] = {part.device: ([], []) for part in plan.parts}
-    for part in plan.parts:
-        waits = part.entry in gated
-        by_device[part.device][waits].append(piece(part, tensors[part.members[0]], outlives=waits))
-    for device, (now, later) in by_device.items():
+    for device, lane in sorted_parts.items():
+        now = [*lane.fixed, *(piece(part, tensors[part.members[0]], outlives=False) for part in lane.now)]
+        later = [piece(part, tensors[part.members[0]], outlives=True) for part in lane.later]
         port = ports(device)
         side, capturing = port.side_stream(), port.current_stream()
         port.wait(side, port.record(capturing))

@@ -36,6 +36,8 @@ class DevicePort(Protocol):
 
     mode: str
     why: str
+    by_address: bool
+    """Whether flat memory can be copied by its address alone."""
 
     @property
     def overlaps(self) -> bool:
@@ -68,6 +70,8 @@ class DevicePort(Protocol):
 
 class AcceleratorPort:
     """CUDA, ROCm and others, through torch.Stream and torch.Event."""
+
+    by_address = False
 
     def __init__(self, device: torch.device, cudart: Any | None) -> None:
         """

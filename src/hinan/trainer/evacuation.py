@@ -125,9 +125,10 @@ class Evacuation:
         commit_at: int,
         began: float,
     ) -> None:
-        gated, gates = self._overlap.split(plan, captured, handle.step)
-        watched = watch((n, captured.tensors[n]) for part in plan.parts if part.entry in gated for n in part.members)
-        copying = enqueue(plan, captured.tensors, slot, self._port, gated)
+        lanes, gates = self._overlap.split(plan, captured, handle.step)
+        gated = (name for lane in lanes.values() for part in lane.later for name in part.members)
+        watched = watch((name, captured.tensors[name]) for name in gated)
+        copying = enqueue(plan, lanes, captured.tensors, slot, self._port)
         # The values are of this moment: they are made text before the trainer goes on, as the ungated copies are.
         text = msgspec.Raw(msgspec.json.encode(small))
 

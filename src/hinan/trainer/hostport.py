@@ -27,7 +27,7 @@ class CpuPort:
     """Host memory to host memory."""
 
     mode, why = "memmove", "the state is in host memory"
-    overlaps = True
+    overlaps = by_address = True
 
     def __init__(self) -> None:
         self._worker = Worker("hinan-copy")

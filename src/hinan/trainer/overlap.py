@@ -14,6 +14,7 @@ import torch
 
 from hinan.core.units import format_bytes
 from hinan.trainer.capture import Captured
+from hinan.trainer.copying import Lanes, lanes
 from hinan.trainer.device import DevicePort
 from hinan.trainer.gate import Gate
 from hinan.trainer.layout import Part, Plan
@@ -35,22 +36,23 @@ class Overlap:
 
     def __init__(self, gate: Gate, port: Callable[[torch.device], DevicePort]) -> None:
         self._gate, self._port = gate, port
-        self._key: tuple[str, frozenset[str], bool] | None = None
+        self._key: tuple[frozenset[str], bool] | None = None
+        self._plan: Plan | None = None
         self._gates: dict[str, tuple[str, ...]] = {}
-        self._split: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
+        self._split: tuple[Lanes, frozenset[str]] = ({}, frozenset())
         self._said: set[str] = set()
 
-    def split(self, plan: Plan, captured: Captured, step: int) -> tuple[frozenset[str], frozenset[str]]:
-        """(entries that may be read until their gates, those gates)."""
+    def split(self, plan: Plan, captured: Captured, step: int) -> tuple[Lanes, frozenset[str]]:
+        """(the plan's parts by device and time, the gates that some of them wait for)."""
         earned = self._gate.earned()
-        key = plan.header_sum, earned, step >= NOTICE_STEP
-        if key != self._key or captured.gates != self._gates:
+        key = earned, step >= NOTICE_STEP
+        if plan is not self._plan or key != self._key or captured.gates != self._gates:
             gates = {part.entry: gates_of(part, captured) for part in plan.parts}
             gated = frozenset(
                 p.entry for p in plan.parts if gates[p.entry] <= earned and self._may_overlap(p, gates[p.entry])
             )
-            self._split = gated, frozenset(name for entry in gated for name in gates[entry])
-            self._key, self._gates = key, captured.gates
+            self._split = lanes(plan, self._port, gated), frozenset(name for entry in gated for name in gates[entry])
+            self._plan, self._key, self._gates = plan, key, captured.gates
             self._report(plan, gates, step)
         return self._split
 
