@@ -18,7 +18,7 @@ from hinan.formats.digest import Proof, box_records, damages
 from hinan.formats.image import Entry, lay_out
 from hinan.formats.records import BoxRecord, ProvenRecord, SealedRecord, fact_sum
 from hinan.tiers import mapping
-from hinan.tiers.mapping import map_file, populate_for_reading, read_file, read_header
+from hinan.tiers.mapping import let_go, map_file, populate_for_reading, read_file, read_header
 from hinan.tiers.views import flaw_of, read_checked
 
 CHUNK_BYTES = 4096
@@ -155,6 +155,8 @@ def test_threads_find_what_one_finds(
     image = map_file(made.path)
     populate_for_reading(image, threads)
     assert flaw_of(image, made.sealed, made.proven, "slot", threads) is None
+    let_go(image, threads)
+    assert bytes(image) == bytes(made.bytes)  # what is looked at again comes back
     made.flip(tensor, byte)
     found = damages(made.header, memoryview(made.bytes), made.proven, threads)
     assert [d.chunk.box for d in found] == [tensor]

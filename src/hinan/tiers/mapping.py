@@ -65,10 +65,22 @@ def populate(view: memoryview) -> None:
 
 def populate_for_reading(view: memoryview, threads: int = 1) -> None:
     """Map all pages of a private mapping at once, as `populate` does, but without a copy of any."""
+    _advise_in_parts(view, _MADV_POPULATE_READ, threads)
+
+
+def let_go(view: memoryview, threads: int = 1) -> None:
+    """Unmap all pages of a private mapping of a file, which nobody needs any more; one that is read again comes back.
+
+    Why not leave it to the end of the mapping: that is one thread, which holds the GIL.
+    """
+    _advise_in_parts(view, mmap.MADV_DONTNEED, threads)
+
+
+def _advise_in_parts(view: memoryview, advice: int, threads: int) -> None:
     part = -(-len(view) // threads // mmap.PAGESIZE) * mmap.PAGESIZE
     with ThreadPoolExecutor(threads, "hinan-map") as pool:
         for start in range(0, len(view), part or 1):
-            pool.submit(_advise, view[start : start + part], _MADV_POPULATE_READ)
+            pool.submit(_advise, view[start : start + part], advice)
 
 
 def _advise(view: memoryview, advice: int) -> None:

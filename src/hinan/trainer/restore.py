@@ -20,7 +20,7 @@ from hinan.formats import messages as m
 from hinan.formats.records import FailureRecord, ManifestRecord, ResumeRecord
 from hinan.host.rpc import AgentClient
 from hinan.tiers.arena import Arena
-from hinan.tiers.mapping import map_file, populate_for_reading, read_header
+from hinan.tiers.mapping import let_go, map_file, populate_for_reading, read_header
 from hinan.tiers.target import Target, now_text
 from hinan.tiers.views import arena_view, flaw_of, read_checked, target_view
 from hinan.trainer.install import Matcher, SavedTensors, Write, load_arrays
@@ -32,7 +32,7 @@ log = logging.getLogger("hinan")
 
 VIEWS_TIMEOUT_S = 30.0
 THREADS = 2
-"""Map and digest a RAM copy: with more, memory is the limit, and the other ranks of the node restore too."""
+"""Map, digest and unmap a RAM copy: with more, memory is the limit, and the other ranks of the node restore too."""
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ class Restore:
         record, name = self._ram_record(source, held) if from_ram else self._target_record(source, step_id, held)
         if record.sealed.step_id != step_id:
             raise DamageError(f"{name} holds {record.sealed.step_id} now, not {step_id}", file=name)
-        image, flaw = self._from_ram(source, record) if from_ram else self._from_target(source, record)
+        image, flaw = self._from_ram(source, record, held) if from_ram else self._from_target(source, record)
         if flaw is not None:
             raise DamageError(flaw, file=name)
         _, header = read_header(image, name)
@@ -221,10 +221,11 @@ class Restore:
             raise FormatError(f"{name} is no longer proven", file=name)
         return ManifestRecord(files.sealed, files.proven), name
 
-    def _from_ram(self, source: Image, record: ManifestRecord) -> tuple[memoryview, str | None]:
+    def _from_ram(self, source: Image, record: ManifestRecord, held: ExitStack) -> tuple[memoryview, str | None]:
         """The bytes where they lie, and what is wrong with them."""
         path = self._arena.path(source.place)
         image = map_file(path)
+        held.callback(let_go, image, THREADS)
         populate_for_reading(image, THREADS)
         return image, flaw_of(image, record.sealed, record.proven, str(path), THREADS)
 
