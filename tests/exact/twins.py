@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from hinan.trainer.install import load_arrays
+from hinan.trainer.making import load_arrays
 from hinan.trainer.rng import set_rng_state
 from tests.trainer.helpers import bits, evacuate, install
 

@@ -21,8 +21,8 @@ from hinan.tiers.mapping import read_header
 from hinan.trainer import evacuation, flight, hostport
 from hinan.trainer.capture import Capture
 from hinan.trainer.copying import Lanes, SlotMap
-from hinan.trainer.install import SavedTensors
 from hinan.trainer.layout import Plan
+from hinan.trainer.saved import SavedTensors
 
 WIDTH = 192  # 147 kB a weight: above what is copied at once
 Iteration = Callable[[], None]

@@ -12,9 +12,10 @@ from hinan.trainer.capture import Capture
 from hinan.trainer.copying import SlotMap, enqueue, lanes
 from hinan.trainer.device import DevicePort
 from hinan.trainer.hostport import CpuPort
-from hinan.trainer.install import Matcher, SavedTensors
+from hinan.trainer.install import Matcher
 from hinan.trainer.inventory import Inventory
 from hinan.trainer.layout import Plan, make_plan
+from hinan.trainer.saved import SavedTensors
 
 
 def evacuate(state: dict[str, Any], port: DevicePort | None = None) -> tuple[bytearray, dict[str, Any], Plan]:

@@ -16,7 +16,7 @@ import torch
 
 import hinan
 from hinan.core.errors import CaptureError, StructureError
-from hinan.trainer import install as install_module
+from hinan.trainer import writes
 from hinan.trainer.capture import Capture
 from hinan.trainer.install import Matcher
 from tests.trainer.helpers import bits, evacuate, install, saved_tensors, through
@@ -287,16 +287,14 @@ def test_a_moment_that_does_not_fit_or_is_not_its_own_is_replaced(kind: str) -> 
 @pytest.mark.parametrize("overlap", [False, True])
 def test_copies_in_two_threads_are_those_of_one(overlap: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Large copies are shared by two threads; live tensors in one storage are written in order, by one."""
-    monkeypatch.setattr(install_module, "WORTH_A_THREAD_BYTES", 1)
+    monkeypatch.setattr(writes, "WORTH_A_THREAD_BYTES", 1)
     base = torch.zeros(600)
     lives = [base[:400], base[200:]] if overlap else [torch.zeros(n) for n in (5, 1, 0, 300, 2)]
     saved = [torch.rand(t.shape) for t in lives]
-    copies, threads = install_module.Copies(), set()
+    copies, threads = writes.Copies(), set()
     copies.pairs = list(zip(lives, saved, strict=True))
-    write = install_module.write_tensor
-    monkeypatch.setattr(
-        install_module, "write_tensor", lambda a, b: (threads.add(threading.current_thread().name), write(a, b))
-    )
+    write = writes.write_tensor
+    monkeypatch.setattr(writes, "write_tensor", lambda a, b: (threads.add(threading.current_thread().name), write(a, b)))
     copies()
     assert (threads == {threading.current_thread().name}) is overlap
     assert len(threads) == (1 if overlap else 2)
@@ -308,8 +306,8 @@ def test_copies_in_two_threads_are_those_of_one(overlap: bool, monkeypatch: pyte
 
 def test_a_large_new_tensor_is_a_copy_of_its_own() -> None:
     """A fresh optimizer's moments do not look into the image, whatever way they were copied."""
-    saved = torch.rand(install_module.HUGE_BYTES // 4 + 3)
-    made = install_module.new_copy(saved)
+    saved = torch.rand(writes.HUGE_BYTES // 4 + 3)
+    made = writes.new_copy(saved)
     assert bits(made) == bits(saved)
     saved.zero_()
     assert float(made.sum()) > 0

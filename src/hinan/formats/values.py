@@ -36,7 +36,7 @@ def child(path: str, key: object) -> str:
 @lru_cache(maxsize=1 << 16, typed=True)
 def _named(path: str, key: str | int) -> str:
     """Remembered, because a state is walked again and again; only for keys that hold nothing alive."""
-    if isinstance(key, str) and key:
+    if isinstance(key, str) and key and _is_text(key):
         return _join(path, key if _PLAIN_KEY.fullmatch(key) else re.sub(r"([.\[\]\\])", r"\\\1", key))
     return _join(path, f"[{key!r}]")
 

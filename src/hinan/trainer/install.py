@@ -8,43 +8,31 @@ from __future__ import annotations
 
 import base64
 import logging
-import warnings
-from bisect import bisect_right
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, MutableSequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from enum import Enum
-from functools import cached_property
-from itertools import accumulate
+from collections.abc import Callable, Mapping, MutableMapping, MutableSequence
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import nn
 
-from hinan.core.errors import FormatError, StructureError
-from hinan.formats.image import Header, TensorView
-from hinan.formats.values import Json, child, decode_value
-from hinan.tiers.mapping import use_huge_pages
+from hinan.core.errors import StructureError
+from hinan.formats.values import Json, child
 from hinan.trainer.aliases import share_again
 from hinan.trainer.capture import optimizer_names, parameter_names, parameters_by_name
-from hinan.trainer.codecs import codec_named
-from hinan.trainer.hostport import copy_bits
-from hinan.trainer.layout import SAFETENSORS_WORD, contiguous_stride, dtype_word, in_order
+from hinan.trainer.layout import in_order
 from hinan.trainer.loader import keeps_position, load_loader
+from hinan.trainer.making import Maker, kind_of
 from hinan.trainer.modules import ModuleTensors, unwrap
+from hinan.trainer.moments import Moment, settle
 from hinan.trainer.rng import random_kind, set_random_state
+from hinan.trainer.saved import SavedTensors
 from hinan.trainer.scaler import scaler_state
+from hinan.trainer.writes import Copies
 
 log = logging.getLogger("hinan")
 
 Write = Callable[[], object]
-WORTH_A_THREAD_BYTES = 32 << 20
-HUGE_BYTES = 4 << 20
 _IN_PLACE = ("$module", "$optimizer", "$stateful", "$scaler", "$loader", "$random")
 """Tags of objects that only a live object of the same kind can take."""
-
-_TORCH_DTYPE = {word: dtype for dtype, word in SAFETENSORS_WORD.items()}
 
 
 @runtime_checkable
@@ -58,123 +46,18 @@ class Stateful(Protocol):
         """Take a state."""
 
 
-class SavedTensors:
-    """Tensors of an image by name, as views over its bytes. They must be copied, never handed out."""
-
-    def __init__(self, image: memoryview, header: Header) -> None:
-        self._image, self._header = image, header
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._header.views or name in self._header.by_name
-
-    def __getitem__(self, name: str) -> torch.Tensor:
-        view = self._header.views.get(name)
-        if view is None:
-            if name not in self._header.by_name:
-                raise FormatError(f"the image has no tensor {name!r}, although its values refer to it", tensor=name)
-            entry = self._header.by_name[name]
-            return self._flat(entry.offset, entry.size_bytes, _TORCH_DTYPE[entry.dtype]).reshape(entry.shape)
-        entry = self._header.by_name[view.entry]
-        dtype = getattr(torch, view.dtype)
-        whole = self._flat(entry.offset, entry.size_bytes, torch.uint8)
-        storage_offset, odd = divmod(view.offset_bytes, dtype.itemsize)
-        if odd:
-            whole, storage_offset = whole[view.offset_bytes :].clone(), 0
-        tensor = torch.empty(0, dtype=dtype, device="cpu")
-        return tensor.set_(whole.untyped_storage(), storage_offset + _offset(whole, dtype), view.shape, view.stride)
-
-    @cached_property
-    def shared(self) -> frozenset[str]:
-        """Entries in which more than one tensor lies."""
-        return frozenset(view.entry for name, view in self._header.views.items() if view.entry != name)
-
-    def location(self, name: str) -> TensorView:
-        """Where a tensor lies in its entry of the image."""
-        if (view := self._header.views.get(name)) is not None:
-            return view
-        entry = self._header.by_name[name]
-        return TensorView(name, dtype_word(_TORCH_DTYPE[entry.dtype]), entry.shape, contiguous_stride(entry.shape), 0)
-
-    def whole(self, name: str) -> torch.Tensor:
-        """A copy of an entry's bytes."""
-        entry = self._header.by_name[name]
-        return self._flat(entry.offset, entry.size_bytes, torch.uint8).clone()
-
-    def _flat(self, offset: int, size_bytes: int, dtype: torch.dtype) -> torch.Tensor:
-        if size_bytes == 0:
-            return torch.empty(0, dtype=dtype, device="cpu")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # "not writable": nobody writes into it
-            return torch.frombuffer(self._image, dtype=dtype, count=size_bytes // dtype.itemsize, offset=offset)
-
-
-def _offset(flat: torch.Tensor, dtype: torch.dtype) -> int:
-    return flat.storage_offset() * flat.element_size() // dtype.itemsize
-
-
-class Copies:
-    """Neighbouring in-place copies, as one write: long runs of host memory are shared among threads."""
-
-    def __init__(self) -> None:
-        self.pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
-
-    def __call__(self) -> None:
-        sizes = list(accumulate(live.nbytes for live, _ in self.pairs))
-        if not (sizes and sizes[-1] >= WORTH_A_THREAD_BYTES and self._can_share):
-            write_all(self.pairs)
-            return
-        middle = bisect_right(sizes, sizes[-1] // 2)
-        # memmove lets the other thread run; what torch copies itself (strides, lazy conjugates) is rare and short.
-        with ThreadPoolExecutor(1, "hinan-install") as helper:
-            other = helper.submit(write_all, self.pairs[middle:])
-            write_all(self.pairs[:middle])
-            other.result()
-
-    @property
-    def _can_share(self) -> bool:
-        """All on the host, and no two in one storage: where they overlap, their order decides."""
-        storages = {live.untyped_storage().data_ptr() for live, _ in self.pairs}
-        return len(storages) == len(self.pairs) and all(live.device.type == "cpu" for live, _ in self.pairs)
-
-
-@dataclass(frozen=True)
-class Moment:
-    """A tensor of an optimizer's state that may be written in place, if it fits and nobody else's bytes are its own."""
-
-    entry: dict[Any, object]
-    key: object
-    live: torch.Tensor
-    saved_as: list[Any]
-    parameter: torch.Tensor
-    copies: Copies
-
-    def fits(self, saved: torch.Tensor) -> bool:
-        """Whether it is what `_new_tensor` would make: same dtype, shape and device, all of its storage, no subclass."""
-        live = self.live
-        _, device_type, *strides = self.saved_as
-        device = torch.device("cpu") if device_type == "cpu" else self.parameter.device
-        return (
-            not strides
-            and type(live) is torch.Tensor
-            and (live.dtype, live.shape, live.device) == (saved.dtype, saved.shape, device)
-            and live.is_contiguous() and saved.is_contiguous() and not live.requires_grad
-            and live.untyped_storage().nbytes() == live.nbytes
-        )  # fmt: skip
-
-
 class Matcher:
     """Compares one saved state with one live state."""
 
     def __init__(self, tensors: SavedTensors, state: Mapping[str, Any]) -> None:
         self._tensors = tensors
         self._known = parameter_names(state)
-        self._parameters = parameters_by_name(state)
+        self._maker = Maker(tensors, parameters_by_name(state))
         self._written: dict[tuple[Any, ...], str] = {}
         self._storages: set[int] = set()
         self._writes: list[Write] = []
         self._moments: list[Moment] = []
         self._placed: dict[str, torch.Tensor] = {}
-        self._new: list[tuple[str, torch.Tensor]] = []
 
     def match(self, saved: Mapping[str, Json], state: MutableMapping[str, Any]) -> list[Write]:
         """The writes that make the live state equal to the saved one; nothing is written yet.
@@ -189,9 +72,9 @@ class Matcher:
             raise StructureError(f"the live state has {extra}, the saved one does not; it was saved without them")
         for key, json in saved.items():
             self._into(state, key, json, str(key))
-        self._settle_moments()
+        settle(self._moments, self._tensors, self._storages, self._maker.new_tensor)
         if self._tensors.shared:
-            share_again(self._new, self._placed, self._tensors.location, self._tensors.whole)
+            share_again(self._maker.new, self._placed, self._tensors.location, self._tensors.whole)
         return self._writes
 
     # -- one place -----------------------------------------------------------------------------------------------
@@ -207,7 +90,7 @@ class Matcher:
         elif isinstance(json, list) and isinstance(live, MutableSequence):
             self._sequence(live, json, path)
         else:
-            value = self._tuple(live, json, path) if isinstance(live, tuple) else self.value(json, live)
+            value = self._tuple(live, json, path) if isinstance(live, tuple) else self._maker.value(json, live)
             self._writes.append(lambda: parent.__setitem__(key, value))
 
     def _pairs(self, json: Json) -> dict[Any, Json] | None:
@@ -217,16 +100,18 @@ class Matcher:
         tag = next(iter(json), "")
         if len(json) != 1 or not tag.startswith("$"):
             return json
-        return {self.value(k, None): item for k, item in json[tag]} if tag in ("$dict", "$ordered") else None
+        return {self._maker.value(k, None): item for k, item in json[tag]} if tag in ("$dict", "$ordered") else None
 
     def _tuple(self, live: tuple[Any, ...], json: Json, path: str) -> object:
         """A tuple cannot be changed: members that take their state in place stay, the others are new."""
         items = json.get("$tuple") if isinstance(json, dict) else None
         if items is None or len(items) != len(live):
-            return self.value(json, live)
+            return self._maker.value(json, live)
         members = zip(live, items, range(len(live)), strict=True)
         return tuple(
-            member if isinstance(item, dict) and self._object(member, item, child(path, i)) else self.value(item, member)
+            member
+            if isinstance(item, dict) and self._object(member, item, child(path, i))
+            else self._maker.value(item, member)
             for member, item, i in members
         )
 
@@ -242,19 +127,19 @@ class Matcher:
             state = torch.frombuffer(bytearray(base64.b64decode(json["$generator"][1])), dtype=torch.uint8)
             self._writes.append(lambda: live.set_state(state))
         elif "$stateful" in json and isinstance(live, Stateful):
-            value = self.given(json["$stateful"])
+            value = self._maker.given(json["$stateful"])
             self._writes.append(lambda: live.load_state_dict(value))
         elif "$scaler" in json and isinstance(live, torch.amp.GradScaler):
             self._scaler(live, json["$scaler"], path)
         elif "$loader" in json and keeps_position(live):
-            kept = self.given(json["$loader"])
+            kept = self._maker.given(json["$loader"])
             self._writes.append(lambda: load_loader(live, kept["position"], kept["generators"]))
         elif "$random" in json and random_kind(live) == json["$random"][0]:
-            drawn = self.given(json["$random"][1])
+            drawn = self._maker.given(json["$random"][1])
             self._writes.append(lambda: set_random_state(live, drawn))
         elif any(tag in json for tag in _IN_PLACE):
             raise StructureError(
-                f"{path} was saved from a {_kind(json)}, and is a {type(live).__qualname__} now", path=path
+                f"{path} was saved from a {kind_of(json)}, and is a {type(live).__qualname__} now", path=path
             )
         else:
             return False
@@ -267,7 +152,7 @@ class Matcher:
             return
         if not json:
             raise StructureError(f"{path} was saved from a disabled GradScaler and is enabled now", path=path)
-        values = scaler_state(self.given(json))
+        values = scaler_state(self._maker.given(json))
         self._writes.append(lambda: live.load_state_dict(values))
 
     def _mapping(self, live: MutableMapping[Any, Any], json: Mapping[Any, Json], path: str) -> None:
@@ -275,7 +160,7 @@ class Matcher:
             if key in live:
                 self._into(live, key, item, self._member(path, key))
             else:
-                value = self.value(item, None)
+                value = self._maker.value(item, None)
                 self._writes.append(lambda key=key, value=value: live.__setitem__(key, value))  # type: ignore[misc]
         for key in [k for k in live if k not in json]:
             log.warning("restore.default %s was not saved; its value stays", self._member(path, key))
@@ -287,7 +172,7 @@ class Matcher:
     def _sequence(self, live: MutableSequence[Any], json: list[Json], path: str) -> None:
         for i, item in enumerate(json[: len(live)]):
             self._into(live, i, item, child(path, i))
-        rest = [self.value(item, None) for item in json[len(live) :]]
+        rest = [self._maker.value(item, None) for item in json[len(live) :]]
         length = len(json)
 
         def resize() -> None:
@@ -355,7 +240,7 @@ class Matcher:
             self._tensor(tensors[name], f"{path}.{name}", f"{path}.{name}")
         for name, item in json["extras"].items():
             owner = bare.get_submodule(name.rpartition(".")[0])
-            value = self.given(item, extras.get(name))
+            value = self._maker.given(item, extras.get(name))
             self._writes.append(lambda owner=owner, value=value: owner.set_extra_state(value))  # type: ignore[misc]
 
     def _optimizer(self, live: torch.optim.Optimizer, json: Mapping[str, Json], path: str) -> None:
@@ -370,7 +255,7 @@ class Matcher:
         copies = self._copies()
         for name, entry in json["state"]:
             state.append((parameters[name], self._entry(live.state, parameters[name], entry, copies)))
-        state += [(self.value(key, None), self.value(entry, None)) for key, entry in json["other"]]
+        state += [(self._maker.value(key, None), self._maker.value(entry, None)) for key, entry in json["other"]]
 
         def write() -> None:
             # Filled, never through load_state_dict: that would cast moments to the parameter's dtype and alias its input.
@@ -387,7 +272,7 @@ class Matcher:
         pairs = self._pairs(json)
         live = state.get(parameter, {})  # never indexed: that would create an entry
         if pairs is None or type(live) is not dict or any(t in json for t in ("$dict", "$ordered")):
-            return self.value(json, None, parameter)
+            return self._maker.value(json, None, parameter)
         entry: dict[Any, object] = {}
         for key, item in pairs.items():
             old = live.get(key)
@@ -395,120 +280,18 @@ class Matcher:
                 entry[key] = old
                 self._moments.append(Moment(entry, key, old, item["$tensor"], parameter, copies))
             else:
-                entry[key] = self.value(item, None, parameter)
+                entry[key] = self._maker.value(item, None, parameter)
         return entry
-
-    def _settle_moments(self) -> None:
-        """Decide, when all that is written in place is known, which moments are too; the others become new tensors."""
-        owners = Counter(moment.live.untyped_storage().data_ptr() for moment in self._moments)
-        for moment in self._moments:
-            saved = self._tensors[moment.saved_as[0]]
-            storage = moment.live.untyped_storage().data_ptr()
-            alone = owners[storage] == 1 and storage not in self._storages
-            was_alone = self._tensors.location(moment.saved_as[0]).entry not in self._tensors.shared
-            if alone and was_alone and moment.fits(saved):
-                moment.copies.pairs.append((moment.live.detach(), saved))
-            else:
-                moment.entry[moment.key] = self._new_tensor(moment.saved_as, moment.parameter, self._new)
 
     def _options(self, group: dict[str, Any], options: Mapping[str, Json], path: str) -> None:
         for key, item in options.items():
             if key in group:
                 self._into(group, key, item, f"{path}.{key}")
             else:
-                value = self.value(item, None)
+                value = self._maker.value(item, None)
                 self._writes.append(lambda key=key, value=value: group.__setitem__(key, value))  # type: ignore[misc]
         for key in set(group) - set(options) - {"params", "param_names"}:
             log.warning("restore.default %s.%s was not saved; its value stays %r", path, key, group[key])
-
-    # -- new values ----------------------------------------------------------------------------------------------
-
-    def value(self, json: Json, live: object, near: torch.Tensor | None = None) -> object:
-        """A new value from its JSON, which becomes part of the state.
-
-        Args:
-            live: what stands in its place now.
-            near: tensors that were on a device go to this tensor's device.
-        """
-        return self._made(json, live, near, self._new)
-
-    def given(self, json: Json, live: object = None, near: torch.Tensor | None = None) -> Any:
-        """A new value that is handed to a `load_state_dict` or a codec: its tensors share nothing with the live state."""
-        return self._made(json, live, near, None)
-
-    def _made(
-        self, json: Json, live: object, near: torch.Tensor | None, new: list[tuple[str, torch.Tensor]] | None
-    ) -> object:
-        def restore(tag: str, payload: Json) -> object:
-            match tag:
-                case "$tensor":
-                    return self._new_tensor(payload, near, new)
-                case "$ndarray":
-                    return self._tensors[payload].numpy().copy()
-                case "$generator":
-                    generator = torch.Generator(payload[0])
-                    generator.set_state(torch.frombuffer(bytearray(base64.b64decode(payload[1])), dtype=torch.uint8))
-                    return generator
-                case "$dtype" | "$size" | "$device":
-                    return _torch_constant(tag, payload)
-                case "$stateful" | "$loader":
-                    return self.given(payload, None, near)
-                case "$module" | "$optimizer" | "$random":
-                    kind = _kind({tag: payload})
-                    raise StructureError(f"a {kind} was saved; the live state must hold one there, to take what was saved")
-                case "$scaler":
-                    return scaler_state(self.given(payload, None, near))
-                case "$parameter":
-                    return self._parameter(payload)
-                case "$codec":
-                    return codec_named(payload[0]).decode(self.given(payload[1], None, near))
-                case "$enum":
-                    return _enum(payload, live)
-            raise FormatError(f"the state holds a value tagged {tag}, which this hinan does not know", tag=tag)
-
-        return decode_value(json, restore)
-
-    def _parameter(self, name: str) -> nn.Parameter:
-        """The live parameter of a name: a dict was keyed by it."""
-        if name not in self._parameters:
-            raise StructureError(
-                f"a dict was saved with the parameter {name} as a key; the live state has no such parameter"
-            )
-        return self._parameters[name]
-
-    def _new_tensor(
-        self, payload: list[Any], near: torch.Tensor | None, kept: list[tuple[str, torch.Tensor]] | None
-    ) -> torch.Tensor:
-        name, device_type, *strides = payload
-        saved = self._tensors[name]
-        device = "cpu" if device_type == "cpu" else near.device if near is not None else device_type
-        if strides:
-            new = torch.empty_strided(saved.shape, strides[0], dtype=saved.dtype, device="cpu")
-            copy_bits(new, saved)
-            new = new.to(device)
-        else:
-            new = new_copy(saved) if device == "cpu" else saved.to(device, copy=True)
-        if kept is not None:
-            kept.append((name, new))
-        return new
-
-
-def _kind(json: Mapping[str, Json]) -> str:
-    tag = next(iter(json))
-    return str(json[tag][0]) if tag == "$random" else tag[1:]
-
-
-def _torch_constant(tag: str, payload: Json) -> object:
-    if tag == "$dtype":
-        return getattr(torch, payload)
-    return torch.Size(payload) if tag == "$size" else torch.device(payload)
-
-
-def _enum(payload: list[str], live: object) -> object:
-    """An enum member is found through the live value: no class is imported because a file says so."""
-    if isinstance(live, Enum) and type(live).__qualname__ == payload[0]:
-        return type(live)[payload[1]]
-    raise StructureError(f"an enum {payload[0]}.{payload[1]} was saved; the live state must hold a {payload[0]} there")
 
 
 def _group_difference(path: str, saved: list[list[str]], live: list[list[str]]) -> str:
@@ -518,37 +301,3 @@ def _group_difference(path: str, saved: list[list[str]], live: list[list[str]]) 
         if difference := set(a) ^ set(b):
             return f"{path}: group {i} differs in {min(difference)} ({len(difference)} such parameters)"
     return f"{path}: the parameters of a group come in another order than they were saved in"
-
-
-def write_tensor(live: torch.Tensor, saved: torch.Tensor) -> None:
-    """Overwrite a live tensor with saved bits, in place."""
-    with torch.no_grad():
-        if live.device.type == "cpu":
-            copy_bits(live, saved)
-        else:
-            live.copy_(saved)
-
-
-def write_all(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> None:
-    """Overwrite live tensors, one after the other."""
-    for live, saved in pairs:
-        write_tensor(live, saved)
-
-
-def new_copy(saved: torch.Tensor) -> torch.Tensor:
-    """A copy in new host memory; a large one in huge pages where the system has them, and by memmove."""
-    if saved.nbytes < HUGE_BYTES or not saved.is_contiguous():
-        return saved.clone()
-    made = torch.empty_like(saved)
-    use_huge_pages(made.data_ptr(), made.nbytes)
-    copy_bits(made, saved)
-    return made
-
-
-def load_arrays(json: Json) -> Any:
-    """Decode values that hold arrays but no tensors (the generators' states)."""
-
-    def refuse(tag: str, payload: Json) -> object:
-        raise FormatError(f"generator states hold a value tagged {tag}", tag=tag)
-
-    return decode_value(json, refuse)

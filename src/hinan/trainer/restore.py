@@ -23,10 +23,12 @@ from hinan.tiers.arena import Arena
 from hinan.tiers.mapping import let_go, map_file, populate_for_reading, read_header
 from hinan.tiers.target import Target, now_text
 from hinan.tiers.views import arena_view, flaw_of, read_checked, target_view
-from hinan.trainer.install import Matcher, SavedTensors, Write, load_arrays
+from hinan.trainer.install import Matcher, Write
 from hinan.trainer.liaison import Place
+from hinan.trainer.making import load_arrays
 from hinan.trainer.ranks import Ranks
 from hinan.trainer.rng import set_rng_state
+from hinan.trainer.saved import SavedTensors
 
 log = logging.getLogger("hinan")
 

@@ -1,0 +1,66 @@
+"""Writes saved bits over live tensors: in place, in order, and on two threads where that is worth it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate
+
+import torch
+
+from hinan.tiers.mapping import use_huge_pages
+from hinan.trainer.hostport import copy_bits
+
+WORTH_A_THREAD_BYTES = 32 << 20
+HUGE_BYTES = 4 << 20
+
+
+class Copies:
+    """Neighbouring in-place copies, as one write: long runs of host memory are shared among threads."""
+
+    def __init__(self) -> None:
+        self.pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def __call__(self) -> None:
+        sizes = list(accumulate(live.nbytes for live, _ in self.pairs))
+        if not (sizes and sizes[-1] >= WORTH_A_THREAD_BYTES and self._can_share):
+            write_all(self.pairs)
+            return
+        middle = bisect_right(sizes, sizes[-1] // 2)
+        # memmove lets the other thread run; what torch copies itself (strides, lazy conjugates) is rare and short.
+        with ThreadPoolExecutor(1, "hinan-install") as helper:
+            other = helper.submit(write_all, self.pairs[middle:])
+            write_all(self.pairs[:middle])
+            other.result()
+
+    @property
+    def _can_share(self) -> bool:
+        """All on the host, and no two in one storage: where they overlap, their order decides."""
+        storages = {live.untyped_storage().data_ptr() for live, _ in self.pairs}
+        return len(storages) == len(self.pairs) and all(live.device.type == "cpu" for live, _ in self.pairs)
+
+
+def write_tensor(live: torch.Tensor, saved: torch.Tensor) -> None:
+    """Overwrite a live tensor with saved bits, in place."""
+    with torch.no_grad():
+        if live.device.type == "cpu":
+            copy_bits(live, saved)
+        else:
+            live.copy_(saved)
+
+
+def write_all(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    """Overwrite live tensors, one after the other."""
+    for live, saved in pairs:
+        write_tensor(live, saved)
+
+
+def new_copy(saved: torch.Tensor) -> torch.Tensor:
+    """A copy in new host memory; a large one in huge pages where the system has them, and by memmove."""
+    if saved.nbytes < HUGE_BYTES or not saved.is_contiguous():
+        return saved.clone()
+    made = torch.empty_like(saved)
+    use_huge_pages(made.data_ptr(), made.nbytes)
+    copy_bits(made, saved)
+    return made
