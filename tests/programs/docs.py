@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
+import hinan
 
-def main(code: str, steps: int) -> None:
-    """Execute the block; it must define what it uses, but for a model, an optimizer, a scheduler, a step and `total`."""
+
+def main(code: str, steps: int, target: str = "") -> None:
+    """Execute the block; it must define what it uses, but for a model, an optimizer, a scheduler, a step and `total`.
+
+    Args:
+        target: of an evacuator that the block finds as `evac`, with the step it restored; "" if the block makes its own.
+    """
     model = torch.nn.Linear(4, 4)
     optimizer = torch.optim.AdamW(model.parameters())
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10)
@@ -18,12 +26,19 @@ def main(code: str, steps: int) -> None:
         scheduler.step()
         return loss
 
-    names = {
+    names: dict[str, Any] = {
         "model": model,
         "optimizer": optimizer,
         "scheduler": scheduler,
         "total": steps,
         "train_one_step": train_one_step,
+        "forward_and_backward": lambda: model(torch.randn(2, 4)).square().mean().backward(),
+        "update_by_hand": lambda: [p.data.sub_(0.1) for p in model.parameters()],
     }
+    if target:
+        names["evac"] = hinan.Evacuator(target, {"model": model}, every=50)
+        names["step"] = names["evac"].restore()
     exec(compile(code, "README", "exec"), names)
     assert names["step"] == steps
+    if target:
+        names["evac"].close()

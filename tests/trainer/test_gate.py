@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import weakref
 
 import pytest
@@ -108,3 +109,38 @@ def test_a_forgotten_gate_is_let_go(model: nn.Module) -> None:
     assert weak() is None
     optimizer.zero_grad()
     optimizer.step()
+
+
+def test_the_first_step_of_all_is_seen(model: nn.Module) -> None:
+    """Optimizers are found in the state itself, before anything was captured."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    gate = Gate({"m": model, "nested": {"all": [optimizer]}})
+    model.weight.grad = torch.ones_like(model.weight)
+    assert gate.has_pending_gradients(1)
+    optimizer.step()
+    gate.at_boundary(1)
+    assert not gate.has_pending_gradients(1)
+    assert Capture({"m": model, "nested": {"all": [optimizer]}}).take().optimizers.keys() == {"nested.all.[0]"}
+    gate.close()
+
+
+def test_a_forked_child_waits_for_nobody(model: nn.Module) -> None:
+    """Its parent's copying thread is not there; an optimizer that steps in the child must not wait for it."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    gate = Gate({"m": model, "o": optimizer})
+
+    def hold(*_: object) -> None:
+        raise AssertionError("held back")
+
+    gate.flight = type("Flight", (), {"hold": hold, "finish": hold})()
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            optimizer.step()
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(pid, 0)[1] == 0
+    gate.flight = None
+    gate.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -261,6 +261,18 @@ def _is_plain_key(key: object) -> bool:
 
 def _is_flat(value: object) -> bool:
     return isinstance(value, torch.Tensor) and value.layout is torch.strided and value.is_contiguous()
+
+
+def optimizers_of(state: object, path: str = "") -> Iterator[tuple[str, torch.optim.Optimizer]]:
+    """The optimizers in containers of a state, each with the path that a capture gives it. Asks no `state_dict()`."""
+    if isinstance(state, torch.optim.Optimizer):
+        yield path, state
+    elif isinstance(state, Mapping):
+        for i, (key, value) in enumerate(state.items()):
+            yield from optimizers_of(value, child(path, i if isinstance(key, torch.Tensor) else key) if path else str(key))
+    elif isinstance(state, list | tuple):
+        for i, value in enumerate(state):
+            yield from optimizers_of(value, child(path, i))
 
 
 def parameter_names(state: Mapping[str, Any]) -> dict[int, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, MutableMapping
+from collections.abc import MutableMapping
 from contextlib import suppress
 from typing import Any
 
@@ -18,7 +18,6 @@ import torch
 from hinan.core.errors import ArenaFull, Fenced, HinanError
 from hinan.core.ids import StepId, step_directory
 from hinan.formats.records import LostRecord, SealedRecord
-from hinan.formats.values import Json
 from hinan.tiers.arena import LOST, SEALED, Arena
 from hinan.tiers.publish import AlreadyPublished
 from hinan.tiers.target import now_text
@@ -99,8 +98,12 @@ class Evacuation:
         if slot is None:
             self._lose(handle, "no slot was free in time (the agent is slow or every slot is needed)")
             return
-        small = self._inventory.small(captured.values, captured.tensors, plan.header_sum)
-        self._launch(handle, plan, slot, captured, small, commit_at, began)
+        try:
+            self._launch(handle, plan, slot, captured, commit_at, began)
+        except Exception as error:  # noqa: BLE001 - no device memory for a bucket, say: that costs this step, not the training
+            self._lose(handle, f"the copy could not be started: {error!r}")
+            self._liaison.give_back(slot.name)
+            self._liaison.want(plan.image_bytes)
 
     def settle(self) -> None:
         """Wait until the evacuation on its way, if there is one, is held or lost."""
@@ -115,21 +118,13 @@ class Evacuation:
         self._gate.learn(captured)
         return captured
 
-    def _launch(
-        self,
-        handle: Handle,
-        plan: Plan,
-        slot: SlotMap,
-        captured: Captured,
-        small: Mapping[str, Json],
-        commit_at: int,
-        began: float,
-    ) -> None:
+    def _launch(self, handle: Handle, plan: Plan, slot: SlotMap, captured: Captured, commit_at: int, began: float) -> None:
         lanes, gates = self._overlap.split(plan, captured, handle.step)
         gated = (name for lane in lanes.values() for part in lane.later for name in part.members)
         watched = watch((name, captured.tensors[name]) for name in gated)
         copying = enqueue(plan, lanes, captured.tensors, slot, self._port)
         # The values are of this moment: they are made text before the trainer goes on, as the ungated copies are.
+        small = self._inventory.small(captured.values, captured.tensors, plan.header_sum)
         text = msgspec.Raw(msgspec.json.encode(small))
 
         def end(flight: Flight) -> None:

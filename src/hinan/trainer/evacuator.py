@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import sys
 import time
 from collections.abc import Callable, MutableMapping
 from contextlib import suppress
@@ -14,11 +13,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from hinan.core.cadence import Cadence
-from hinan.core.errors import AgentError, ArenaFull, ConfigError, Fenced, HinanError, SavingError
+from hinan.core.errors import ArenaFull, ConfigError, SavingError
 from hinan.core.ids import StepId
 from hinan.core.retention import Keep
 from hinan.core.units import format_bytes, format_seconds
-from hinan.formats import messages as m
 from hinan.formats.records import ClosedRecord
 from hinan.host.node import node_name
 from hinan.tiers.arena import Arena, arena_path
@@ -28,17 +26,18 @@ from hinan.trainer.arguments import checked
 from hinan.trainer.cadence import CadenceKeeper, Pace, first_cadence
 from hinan.trainer.contract import agree_on_budget
 from hinan.trainer.deferral import Deferral
+from hinan.trainer.ending import close_run, end_without_close, warn_of_unsaved_steps
 from hinan.trainer.evacuation import Evacuation
 from hinan.trainer.gate import Gate
 from hinan.trainer.handle import Handle
 from hinan.trainer.identity import Identity
 from hinan.trainer.lateness import LateMovers
-from hinan.trainer.liaison import Liaison, Place, refusal
+from hinan.trainer.liaison import Liaison, Place
 from hinan.trainer.ranks import Ranks
 from hinan.trainer.restore import Restore, Resumed
 from hinan.trainer.slotmaps import SlotMaps
 from hinan.trainer.start import agree_on_run, mint_attempt, warn_of_shared_store
-from hinan.trainer.waiting import ask_to_close, wait_for
+from hinan.trainer.waiting import wait_for
 
 log = logging.getLogger("hinan")
 
@@ -110,7 +109,7 @@ class Evacuator:
         self._arena.create()
         self._maps = SlotMaps(self._arena)
         self._liaison = Liaison(self._place, self._identity.hello, self._maps.prepare, asked.timeout_s)
-        self._gate, self._late, self._deferral = Gate(), LateMovers(state), Deferral()
+        self._gate, self._late, self._deferral = Gate(state), LateMovers(state), Deferral()
         self._gate.on_pass = self._late.at_gate
         self._evacuation = Evacuation(
             self._identity, self._arena, self._maps, self._liaison, state, self._gate, check_bits=asked.check_bits
@@ -313,42 +312,15 @@ class Evacuator:
         wait_for(self._identity, self._arena, step_id, moment, timeout_s)
 
     def _say_closed(self, keep_ram: bool) -> None:
-        if self._last is None or self._last.step < self._step:
-            log.warning(
-                "close: the last evacuation was at step %s, the loop ended at %d; call evac.evacuate() before close() to "
-                "keep the end", "-" if self._last is None else self._last.step, self._step,
-            )  # fmt: skip
-        try:
-            answer = ask_to_close(self._identity, self._step, keep_ram=keep_ram, timeout_s=self._timeout_s)
-        except AgentError as silent:
-            last = "nothing was" if self._last is None else f"step {self._last.step} was last"
-            raise SavingError(
-                f"the run could not be closed: {silent}. In RAM {last} evacuated; it stays there, and the next attempt or "
-                "a new agent commits it (`hinan agent start`)"
-            ) from silent
-        if isinstance(answer, m.Refused):
-            error = refusal(answer)
-            raise error if isinstance(error, Fenced) else SavingError(f"the run was closed, but {answer.reason}")
+        warn_of_unsaved_steps(self._last, self._step)
+        close_run(self._identity, self._last, self._step, keep_ram=keep_ram, timeout_s=self._timeout_s)
         if self._identity.rank == 0:
             with suppress(AlreadyPublished):
                 self._target.publish_attempt(ClosedRecord(self._identity.attempt, self._step, now_text()))
 
     def _at_exit(self) -> None:
-        """The interpreter ends without close(): wait a moment for the newest step, and say what becomes of it."""
-        if self._closed or self._last is None or self._last.lost is not None or os.getpid() != self._pid:
-            return  # nothing to wait for, or a forked child, whose parent goes on
-        try:
-            self._last.wait("committed", self._timeout_s)
-        except SavingError as error:
-            # A run must not end "green" while its last step cannot be committed, and a status can only be set so.
-            sys.stderr.write(
-                f"hinan: ended without close(), and {error}. It stays in RAM, and the next attempt finds it.\n"
-            )
-            logging.shutdown()
-            sys.stdout.flush()
-            os._exit(1)
-        except HinanError as error:
-            log.warning("ended without close(): %s; the agent drains it from RAM in the background", error)
+        if not self._closed and os.getpid() == self._pid:  # a forked child ends, and its parent goes on
+            end_without_close(self._last, self._timeout_s)
 
     def _quietly(self, work: Callable[[], object]) -> None:
         """The cadence is a convenience: a file system that fails here is reported, and training goes on."""

@@ -11,6 +11,7 @@ for, which is always right and only slower.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -20,7 +21,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from hinan.trainer.capture import BY_HAND, Captured
+from hinan.trainer.capture import BY_HAND, Captured, optimizers_of
 from hinan.trainer.flight import Flight, Watched, moved, version, watch
 
 log = logging.getLogger("hinan")
@@ -58,13 +59,15 @@ class _Seen:
 class Gate:
     """All gates of one evacuator. Passed by any thread, asked at boundaries by the training thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, state: Mapping[str, Any] | None = None) -> None:
+        """
+        Args:
+            state: where optimizers are looked for, so that their first step is seen; the first capture finds the rest.
+        """
         self.flight: Flight | None = None
         self.on_pass: Callable[[], None] | None = None
         """Called at each first gate of an iteration, as long as somebody wants to know."""
         self._seen: dict[str, _Seen] = {BY_HAND: _Seen()}
-        self._parameters: Mapping[int, tuple[str, ...]] = {}
-        self._optimizers: Mapping[str, torch.optim.Optimizer] = {}
         self._gates_of: weakref.WeakKeyDictionary[torch.optim.Optimizer, tuple[int, tuple[str, ...]]]
         self._gates_of = weakref.WeakKeyDictionary()
         self._iteration = 1
@@ -75,6 +78,12 @@ class Gate:
         self._handles: list[Any] = []
         if "torch._dynamo" in sys.modules:  # an optimizer was made; without one, importing it would cost two seconds
             self._listen()
+        self._optimizers: Mapping[str, torch.optim.Optimizer] = dict(optimizers_of(state or {}))
+        self._parameters: Mapping[int, tuple[str, ...]] = {
+            id(p): (name,) for name, o in self._optimizers.items() for group in o.param_groups for p in group["params"]
+        }
+        self._seen |= {name: _Seen() for name in self._optimizers}
+        _let_go_in_children(self)
 
     # -- what the loop tells --------------------------------------------------------------------------------------
 
@@ -244,6 +253,19 @@ def _hook(method: weakref.WeakMethod[Callable[[torch.optim.Optimizer], None]]) -
             call(optimizer)
 
     return hook
+
+
+def _let_go_in_children(gate: Gate) -> None:
+    """In a forked child no thread copies: an optimizer that steps there must not wait for one."""
+    weak = weakref.ref(gate)
+
+    def in_child() -> None:
+        alive = weak()
+        if alive is not None:
+            alive.flight = None
+            alive.close()
+
+    os.register_at_fork(after_in_child=in_child)
 
 
 def _first_parameter(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
