@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 import hinan
+from hinan.trainer import evacuation, hostport
 from hinan.trainer.gate import Gate
 from tests.programs import loop
 
@@ -107,3 +108,33 @@ def frozen(target: str, out: str, **_: Any) -> None:
         assert evac.last is not None
         evac.last.wait("committed", 30)
     evac.close()
+
+
+def failing_copies(target: str, out: str, **_: Any) -> None:
+    """The third copy cannot be started, the fifth fails on its way: each costs its step, and training goes on."""
+    model = torch.nn.Linear(256, 256)
+    optimizer = torch.optim.AdamW(model.parameters())
+    evac = _begin(target, {"model": model, "optim": optimizer}, every=1, commit_every=1)
+    start, move = evacuation.enqueue, hostport.memmove
+    ends = []
+
+    def refuse(*_: Any) -> Any:
+        raise RuntimeError("no memory for a bucket")
+
+    def break_off(*_: Any) -> None:
+        raise OSError("lost on its way")
+
+    for number in range(1, 8):
+        model(torch.ones(2, 256)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        evacuation.enqueue = refuse if number == 3 else start
+        hostport.memmove = break_off if number == 5 else move  # type: ignore[assignment]
+        evac.step()
+        try:
+            evac.evacuate()
+            ends.append("held")
+        except hinan.HinanError as error:
+            ends.append(str(error).split(": ", 1)[1])
+    evac.close()
+    Path(out, "ends").write_text("\n".join(ends))

@@ -118,3 +118,16 @@ def test_a_step_on_its_way_is_not_offered(make_job: MakeJob, tmp_path: Path) -> 
     child.wait()
     job.run()
     assert losses(job.out) == losses(reference.out)
+
+
+def test_a_copy_that_fails_costs_its_step_only(make_job: MakeJob) -> None:
+    """No device memory for a bucket, or a copy that breaks off: that step is given up, the others are held."""
+    job = make_job("run")
+    job.start_agent()
+    (child,) = job.start(program="snap:failing_copies")
+    child.ok()
+    ends = (job.out / "ends").read_text().splitlines()
+    assert [i for i, end in enumerate(ends, 1) if end != "held"] == [3, 5]
+    assert "could not be started: RuntimeError('no memory for a bucket')" in ends[2]
+    assert "the copy failed (lost on its way)" in ends[4]
+    assert image(job, 7)["model.weight"].shape == (256, 256)

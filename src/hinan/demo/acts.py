@@ -180,7 +180,7 @@ def run_demo(options: Options, show: Callable[[str, Trace, list[Moment]], None])
         acts=acts,
         can_fail=can_fail(reference, ranks=options.ranks, steps=options.steps),
         steps_s=tuple(m.span_s for m in stage.moments if m.kind is Kind.STEP),
-        stalls_s=tuple(m.span_s for m in held),
+        stalls_s=tuple(m.stall_s for m in held),
         save_s=stage.save_s,
         image_bytes=max((m.size_bytes for m in held), default=0),
         ram_bytes=stage.peak_ram_bytes,

@@ -39,7 +39,8 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Moment:
-    """Something that happened. `at` is on the monotonic clock; `span_s` is how long it had taken by then."""
+    """Something that happened. `at` is on the monotonic clock; `span_s` is how long it had taken by then, `stall_s` for how
+    long of that training was held up."""
 
     kind: Kind
     at: float
@@ -49,6 +50,7 @@ class Moment:
     span_s: float = 0.0
     size_bytes: int = 0
     text: str = ""
+    stall_s: float = 0.0
 
 
 _OF_EVENT = {"held": Kind.HELD, "step": Kind.STEP, "resumed": Kind.RESUMED, "closed": Kind.CLOSED}
@@ -97,15 +99,15 @@ class Trace:
                 yield self._moment(line)
 
     def _moment(self, line: Line) -> Moment:
-        kind, at, rank = _OF_EVENT[line["event"]], float(line["at"]), int(line["rank"])
-        span_s = float(line.get("stall_s", 0.0))
+        kind, rank = _OF_EVENT[line["event"]], int(line["rank"])
+        at, span_s = float(line.get("held_at") or line["at"]), float(line.get("copy_s", 0.0))
         if kind is Kind.STEP:
             span_s = at - self._boundary.get(rank, at)
         if kind in (Kind.STEP, Kind.RESUMED):
             self._boundary[rank] = at
         return Moment(
             kind, at, int(line.get("step", 0)), int(line.get("attempt", 0)), rank, span_s,
-            int(line.get("bytes", 0)), str(line.get("source", "")),
+            int(line.get("bytes", 0)), str(line.get("source", "")), float(line.get("stall_s", 0.0)),
         )  # fmt: skip
 
     def _from_log(self, arena: Path | None) -> Iterator[Moment]:

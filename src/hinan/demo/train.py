@@ -51,7 +51,7 @@ def main(plan: Plan) -> None:
     state = {"model": model, "optim": optimizer, "sched": schedule, "data": data}
     with hinan.Evacuator(plan.target, state, every=plan.every, commit_every=plan.commit_every) as evac:
         diary.write("built")
-        step = evac.restore()
+        step, notes = evac.restore(), Notes(diary)
         diary.write("resumed", **resumed(evac))
         if plan.forget == "optim" and evac.attempt > 1:
             optimizer.state.clear()
@@ -65,9 +65,12 @@ def main(plan: Plan) -> None:
             schedule.step()
             step = evac.step()
             diary.write("step", step=step, attempt=evac.attempt, loss=loss.item().hex())
-            note(diary, evac, step)
+            notes.look(evac.last)
             if step % plan.commit_every == 0 or step == plan.steps:
                 diary.write("state", step=step, attempt=evac.attempt, digests=digests(state))
+        if evac.last is not None:
+            evac.last.settle()
+            notes.look(evac.last)
         if plan.compare_save:
             diary.write("saved", seconds=save_seconds(plan, state))
         diary.write("closing")
@@ -118,11 +121,22 @@ def resumed(evac: hinan.Evacuator) -> dict[str, Any]:
     }
 
 
-def note(diary: Diary, evac: hinan.Evacuator, step: int) -> None:
-    """Write down an evacuation of this step, if there was one."""
-    handle = evac.last
-    if handle is not None and handle.step == step and handle.held:
-        diary.write("held", step=step, attempt=handle.attempt, stall_s=handle.stall_s, bytes=handle.image_bytes)
+class Notes:
+    """Writes down each evacuation once it is held, which is while the next step runs."""
+
+    def __init__(self, diary: Diary) -> None:
+        self._diary = diary
+        self._noted: hinan.Handle | None = None
+
+    def look(self, handle: hinan.Handle | None) -> None:
+        """Called after each step with the newest evacuation."""
+        if handle is None or handle is self._noted or handle.held_at is None:
+            return
+        self._noted = handle
+        self._diary.write(
+            "held", step=handle.step, attempt=handle.attempt, held_at=handle.held_at, stall_s=handle.stall_s,
+            copy_s=handle.held_at - handle.asked_at, bytes=handle.image_bytes,
+        )  # fmt: skip
 
 
 def digests(state: dict[str, Any]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 from hinan.core.errors import ConfigError, SavingError
@@ -20,6 +21,7 @@ class Handle:
         step: finished steps that the evacuated state stands for.
         attempt: number of this incarnation of the run.
         image_bytes: length of the image.
+        asked_at, held_at: when it was asked for and when it was held, on the monotonic clock; None before.
         ungated_bytes: what was copied before training went on; the rest was copied beside it.
         lost: why it was given up before it was held; None if it was not.
 
@@ -33,6 +35,8 @@ class Handle:
         self.image_bytes = 0
         self.ungated_bytes = 0
         self.flight: Flight | None = None
+        self.asked_at = time.monotonic()
+        self.held_at: float | None = None
         self.lost: str | None = None
         self._step_id, self._watch = step_id, watch
         self._held = threading.Event()
@@ -65,6 +69,7 @@ class Handle:
 
     def mark_held(self) -> None:
         """Called once, by the evacuator, after the seal stands."""
+        self.held_at = time.monotonic()
         self._held.set()
 
     def wait(self, moment: str = "committed", timeout_s: float | None = None) -> None:
