@@ -26,6 +26,7 @@ def run(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*command, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=100)
 
 
+@pytest.mark.slow
 def test_json_has_exactly_the_promised_keys_and_nothing_is_left(tmp_path: Path) -> None:
     """Two figures of one state: keys, types, an open verdict (three samples say nothing); no file, no agent stays."""
     before = set(os.listdir("/dev/shm"))
@@ -64,6 +65,7 @@ def test_every_figure_has_a_name_of_its_own_and_a_row() -> None:
     assert all(goal.figure in text and f"≤ {goal.most:g}" in text for goal in goals)
 
 
+@pytest.mark.slow
 def test_the_device_script_says_that_there_is_no_device() -> None:
     """Without an accelerator it measures nothing, says so in one line, and ends with 2."""
     began = time.monotonic()

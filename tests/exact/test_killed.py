@@ -32,6 +32,7 @@ def test_every_kind_of_state_survives_a_kill(make_job: MakeJob, workers: int) ->
     assert_same_run(job, plain)
 
 
+@pytest.mark.slow
 def test_every_rank_gets_its_own_generators_back(make_job: MakeJob) -> None:
     """A-EXACT-4: two ranks with other seeds and dropout, 5 steps, a kill, 5 more: losses of each rank are its own."""
     plain, job = (make_job(name, ranks=2, every=5, commit_every=5, steps=10) for name in ("plain", "run"))

@@ -31,13 +31,11 @@ def trained(make_job: MakeJob, kind: str, **settings: Any) -> tuple[list[Seen], 
     return [Seen(int(line[0]), line[1], line[2], line[3:]) for line in lines], child.output
 
 
-OVERLAPS = [
-    "adamw", "fused", "momentum", "compiled", "wrapped", "in_backward", "lbfgs", "batch_norm", "amax", "ema", "tensor_lr",
-    "duck_typed_with_gate", "replaced_storages", "scaled",
-]  # fmt: skip
+EVERY_DAY = ["adamw", "batch_norm", "ema", "in_backward", "duck_typed_with_gate", "replaced_storages", "scaled"]
+NOW_AND_THEN = ["fused", "momentum", "compiled", "wrapped", "lbfgs", "amax", "tensor_lr"]
 
 
-@pytest.mark.parametrize("kind", OVERLAPS)
+@pytest.mark.parametrize("kind", [*EVERY_DAY, *(pytest.param(kind, marks=pytest.mark.slow) for kind in NOW_AND_THEN)])
 def test_what_is_held_is_the_boundarys(make_job: MakeJob, kind: str) -> None:
     """Overlap is earned and used, each optimizer is held back, and no byte of the image is younger than its boundary."""
     seen, _ = trained(make_job, kind)

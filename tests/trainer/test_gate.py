@@ -34,6 +34,7 @@ def test_two_iterations_earn_and_a_missing_one_does_not_count(model: nn.Module) 
     gate = Gate()
     gate.learn(Capture({"m": model, "o": optimizer}).take())
     trained(gate, optimizer, 1)
+    gate.learn(Capture({"m": model, "o": optimizer}).take())
     gate.probe()
     assert not gate.earned()
     trained(gate, optimizer, 2)
@@ -78,6 +79,7 @@ def test_steps_recorded_into_a_graph_never_earn(model: nn.Module, monkeypatch: p
     monkeypatch.setattr(gates, "_is_capturing", lambda: True)
     trained(gate, optimizer, 1)
     monkeypatch.undo()
+    gate.learn(Capture({"m": model, "o": optimizer}).take())
     gate.probe()
     for step in (2, 3, 4):
         trained(gate, optimizer, step)
@@ -94,6 +96,7 @@ def test_parameters_of_no_optimizer_wait_for_the_loop(model: nn.Module) -> None:
     for step in (1, 2, 3):
         gate.passed_by_hand()
         gate.at_boundary(step)
+        gate.learn(captured)
         gate.probe()
     assert gate.earned() == {BY_HAND}
 

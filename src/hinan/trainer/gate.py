@@ -97,7 +97,8 @@ class Gate:
         self._optimizers = captured.optimizers
         for name in captured.optimizers:
             self._seen.setdefault(name, _Seen())
-        self._gated = {name: [] for name, seen in self._seen.items() if not seen.is_clean}
+        # Only gates that are passed at all and still have to be watched; usually none, and nothing is looked through.
+        self._gated = {name: [] for name, seen in self._seen.items() if seen.last and not (seen.is_clean or seen.distrust)}
         if self._gated:
             for name, tensor in captured.tensors.items():
                 for gate in captured.gates.get(name, ()):
