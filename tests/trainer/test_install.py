@@ -333,3 +333,13 @@ def test_dicts_of_tensors_keep_their_keys(keys: tuple[object, ...]) -> None:
     live = through(saved, {"d": {}})
     assert list(live["d"]) == list(keys)
     assert torch.equal(live["d"][keys[0]], torch.ones(2))
+
+
+def test_names_that_are_gone_are_forgotten() -> None:
+    """A state keyed by the step never uses a name twice; what is remembered of them stays bounded."""
+    state: dict[str, Any] = {"t": {}}
+    capture = Capture(state)
+    for step in range(6000):
+        state["t"] = {f"step {step}": torch.zeros(1), "more": {str(step): [torch.ones(1)]}}
+        capture.take()
+    assert len(capture._leaves) + len(capture._many_known) < 1200

@@ -26,6 +26,9 @@ from hinan.trainer.modules import ModuleTensors, unwrap
 from hinan.trainer.rng import random_kind, random_state
 from hinan.trainer.scaler import is_plain_scaler, scaler_values
 
+SPARE_NAMES = 1024
+"""Names remembered beyond twice those of the present state before all are forgotten."""
+
 INLINE_ARRAY_BYTES = 1 << 16
 """NumPy arrays up to this size travel in the JSON; larger ones as tensors in the image."""
 
@@ -89,6 +92,8 @@ class Capture:
             # After the walk: only now all optimizers of the state, and so all owners, are known.
             found.gates[name] = found.parameters.get(id(parameter), (BY_HAND,) if parameter.requires_grad else ())
         self._trainable = []
+        if len(self._leaves) + len(self._many_known) > 2 * len(found.tensors) + SPARE_NAMES:
+            self._leaves, self._many_known = {}, {}  # names that are gone: a state may be keyed by what never comes again
         return found
 
     def _encode(self, found: Captured, path: str, value: object) -> Json:

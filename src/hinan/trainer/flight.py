@@ -61,7 +61,7 @@ class Flight:
         self.failure: Exception | None = None
         self._copying, self._watched, self._end, self._check_bits = copying, watched, end, check_bits
         self._digests = [_bits(flat_bytes(piece)) for piece in copying.gated] if check_bits else []
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may close the run while its thread stands here
         self._is_judged = False
         self._is_passed = not gates
         self._may_end = threading.Event()
