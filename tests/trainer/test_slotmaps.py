@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from hinan.tiers.arena import Arena
@@ -28,3 +29,13 @@ def test_slots_are_pinned_when_prepared_and_unpinned_when_let_go(tmp_path: Path)
     assert sorted(driver.registered.values()) == [4096, 8192]
     maps.clear()
     assert not driver.registered
+
+
+def test_a_slot_that_was_cut_short_is_mapped_anew(tmp_path: Path) -> None:
+    """Its old map would be a SIGBUS; what is there now is too short, which the copy finds before it writes."""
+    arena = Arena(tmp_path)
+    arena.path("00000-000001").write_bytes(bytes(8192))
+    maps = SlotMaps(arena)
+    assert len(maps.get("00000-000001").view) == 8192
+    os.truncate(arena.path("00000-000001"), 4096)
+    assert len(maps.get("00000-000001").view) == 4096

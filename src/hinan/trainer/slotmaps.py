@@ -70,7 +70,9 @@ class SlotMaps:
             del self._maps[slot.name]
 
     def _stands(self, slot: SlotMap) -> bool:
-        """Whether the file that is mapped is still the one of that name: a removed slot's name is given out again."""
+        """Whether the file that is mapped is still the one of that name (a removed slot's name is given out again), and
+        whole: writing into one that was cut short would be a SIGBUS."""
         with suppress(FileNotFoundError):
-            return self._arena.path(slot.name).stat().st_ino == slot.inode
+            stat = self._arena.path(slot.name).stat()
+            return (stat.st_ino, stat.st_size) == (slot.inode, len(slot.view))
         return False
