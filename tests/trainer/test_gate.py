@@ -13,6 +13,8 @@ from torch import nn
 from hinan.trainer import gate as gates
 from hinan.trainer.capture import BY_HAND, Capture
 from hinan.trainer.gate import Gate
+from hinan.trainer.layout import make_plan
+from hinan.trainer.overlap import gates_of
 
 
 def trained(gate: Gate, optimizer: torch.optim.Optimizer, step: int) -> None:
@@ -147,3 +149,16 @@ def test_a_forked_child_waits_for_nobody(model: nn.Module) -> None:
     assert os.waitpid(pid, 0)[1] == 0
     gate.flight = None
     gate.close()
+
+
+def test_shared_bytes_are_gated_only_if_all_of_them_are(model: nn.Module) -> None:
+    """A plain view of a weight may be written at any time, and with it the weight; two optimizers must both have earned."""
+    first, second = torch.optim.SGD(model.parameters(), lr=0.1), torch.optim.SGD([model.weight], lr=0.1)
+    captured = Capture({"m": model, "one": first, "two": second}).take()
+    parts = {part.entry: part for part in make_plan(captured.tensors).parts}
+    assert gates_of(parts["m.weight"], captured) == {"one", "two"}
+    assert gates_of(parts["m.bias"], captured) == {"one"}
+    captured = Capture({"m": model, "one": first, "row": model.weight.detach()[0]}).take()
+    parts = {part.entry: part for part in make_plan(captured.tensors).parts}
+    assert set(parts["m.weight"].members) == {"m.weight", "row"}
+    assert gates_of(parts["m.weight"], captured) == frozenset()
