@@ -183,3 +183,13 @@ def test_a_wanted_step_is_not_buried_before_its_caller_saw_it() -> None:
     full = state(*pair(10), *pair(20), stored=stored, keep=Keep(last=1))
     assert Bury(at(1, 10)) in agenda(full)
     assert agenda(replace(full, wish=Wish({at(1, 10)}))) == ()
+
+
+def test_what_goes_is_neither_proven_nor_drained() -> None:
+    """An image sealed just before its trainers died, and overtaken: by the time of a proof it would be gone."""
+    dead = state(*pair(10, alive=False, phase=Phase.SEALED, commit_at=10), *pair(20, alive=False))
+    tasks = agenda(dead)
+    going = {task.slot for task in tasks if isinstance(task, Release)}
+    assert going == {"0-1-10", "1-1-10"}
+    assert not [task for task in tasks if isinstance(task, Prove) and task.slot in going]
+    assert not [task for task in tasks if isinstance(task, Drain) and going & set(task.slots)]

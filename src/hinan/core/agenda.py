@@ -7,7 +7,7 @@ It keeps no plan of its own, so an agent that was killed and started again goes 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hinan.core.commit import why_not_commit
 from hinan.core.ids import StepId
@@ -173,9 +173,13 @@ def agenda(state: NodeState) -> tuple[Task, ...]:
     """The tasks that are due now, most urgent first."""
     if not state.may_turn and is_fenced(state.history, state.served):
         return (Stop(f"attempt {state.history.newest_claim} of this run has been started elsewhere"),)
-    tasks: list[Task] = [*_release(state), *_forget(state), *_prove(state)]
+    released = _release(state)
+    # A slot that goes is neither proven nor drained: by the time of that task it is gone.
+    going = {task.slot for task in released}
+    left = replace(state, slots=tuple(s for s in state.slots if s.name not in going))
+    tasks: list[Task] = [*released, *_forget(state), *_prove(left)]
     if not state.may_turn and state.reachable:
-        tasks += [*_drain(state), *_commit(state), *_bury(state), *_remove(state)]
+        tasks += [*_drain(left), *_commit(state), *_bury(state), *_remove(state)]
     return tuple(tasks)
 
 
