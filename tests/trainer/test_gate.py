@@ -121,10 +121,12 @@ def test_the_first_step_of_all_is_seen(model: nn.Module) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     gate = Gate({"m": model, "nested": {"all": [optimizer]}})
     model.weight.grad = torch.ones_like(model.weight)
-    assert gate.has_pending_gradients(1)
+    assert gate.pending_gradients() == {"nested.all.[0]"}
     optimizer.step()
     gate.at_boundary(1)
-    assert not gate.has_pending_gradients(1)
+    assert not gate.pending_gradients()
+    model.weight.grad.add_(1)  # the next backward has begun
+    assert gate.pending_gradients() == {"nested.all.[0]"}
     assert Capture({"m": model, "nested": {"all": [optimizer]}}).take().optimizers.keys() == {"nested.all.[0]"}
     gate.close()
 

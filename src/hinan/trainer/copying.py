@@ -70,9 +70,21 @@ class Copying:
             port.wait(port.current_stream(), event)
 
     def join(self) -> None:
-        """Wait on the host until the last copy has left its device."""
+        """Wait on the host until the last copy has left its device; raises what went wrong on the way."""
         for port, event in self.waits:
             port.join(event)
+
+    def wait(self) -> None:
+        """The same, but says nothing of what went wrong: that is for the one who joins."""
+        for port, event in self.waits:
+            port.reach(event)
+
+    def moved_away(self) -> str | None:
+        """Name of an entry whose memory was taken from under it while it was read (shared, resized).
+
+        A parameter that merely got another storage is none: the old one was kept for us.
+        """
+        return next((p.entry for p in self.gated if p.tensor.data_ptr() != p.address), None)
 
     def let_go(self) -> None:
         """The copies have passed: sources and temporaries are no longer referenced."""

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 log = logging.getLogger("hinan")
 
-UNKNOWN_GAP_STEPS = 64
-"""How long to wait for the first optimizer step of all."""
+SHORTEST_PATIENCE_STEPS = 64
+"""How long to wait at least; twice the longest gap between optimizer steps if that is more."""
 
 
 class Deferral:
@@ -21,26 +21,32 @@ class Deferral:
     def __init__(self) -> None:
         self.since = 0
         """Step at which the evacuation that waits was due; 0 if none waits."""
-        self._gave_up = False
+        self._ignored: frozenset[str] = frozenset()
+        """Optimizers whose gradients lay there for so long that they are taken for leavings, until they are gone once."""
 
-    def decide(self, step: int, *, due: bool, has_pending: Callable[[], bool], longest_gap: int) -> bool:
+    def decide(self, step: int, *, due: bool, pending: Callable[[], frozenset[str]], longest_gap: int) -> bool:
         """Whether to evacuate now.
 
         Args:
-            has_pending: whether gradients wait that no optimizer has consumed. Asked only when it matters.
+            pending: optimizers with gradients that their last step has not used. Asked only when it matters.
             longest_gap: most iterations from one optimizer step to the next so far; 0 if unknown.
         """
+        if not (due or self.since or self._ignored):
+            return False
+        found = pending()
+        self._ignored &= found
         if not due and not self.since:
             return False
-        if not self._gave_up and has_pending():
+        if found - self._ignored:
             self.since = self.since or step
-            if step - self.since < (2 * longest_gap or UNKNOWN_GAP_STEPS):
+            if step - self.since < max(2 * longest_gap, SHORTEST_PATIENCE_STEPS):
                 return False
-            # Why: gradients that are left lying about (no zero_grad, a step that no hook sees) must not stop evacuations.
-            self._gave_up = True
+            # Why: gradients that are left lying about at every boundary must not stop evacuations.
             log.warning(
-                "evacuating step=%d with gradients that no optimizer has consumed; they are not kept. If they are still "
-                "needed, evacuate after optimizer.step(); if not, clear them with zero_grad()", step,
+                "evacuating step=%d although gradients of %s have not been used by a step; they are not kept. If they are "
+                "still needed, put evac.step() behind optimizer.step(); if not, clear them with zero_grad()",
+                step, ", ".join(sorted(found - self._ignored)),
             )  # fmt: skip
+            self._ignored |= found
         self.since = 0
         return True

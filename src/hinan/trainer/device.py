@@ -58,8 +58,11 @@ class DevicePort(Protocol):
     def copy(self, stream: Any, slot: Destination, pieces: Sequence[Piece]) -> list[torch.Tensor]:
         """Enqueue copies into a slot, in order; temporaries that must live until they have passed."""
 
-    def join(self, event: Any) -> None:
+    def reach(self, event: Any) -> None:
         """Wait on the host for an event."""
+
+    def join(self, event: Any) -> None:
+        """The same, and raise what went wrong before it."""
 
     def pin(self, address: int, size_bytes: int) -> None:
         """Make a mapped slot reachable for DMA, all of it or none."""
@@ -121,6 +124,9 @@ class AcceleratorPort:
 
     def wait(self, stream: Any, event: Any) -> None:
         stream.wait_event(event)
+
+    def reach(self, event: Any) -> None:
+        event.synchronize()
 
     def join(self, event: Any) -> None:
         event.synchronize()

@@ -35,10 +35,10 @@ def close_run(identity: Identity, last: Handle | None, step: int, *, keep_ram: b
     try:
         answer = ask_to_close(identity, step, keep_ram=keep_ram, timeout_s=timeout_s)
     except AgentError as silent:
-        held = "nothing was" if last is None else f"step {last.step} was last"
+        newest = "nothing" if last is None else f"step {last.step}" + (", which was lost" if last.lost is not None else "")
         raise SavingError(
-            f"the run could not be closed: {silent}. In RAM {held} evacuated; it stays there, and the next attempt or "
-            "a new agent commits it (`hinan agent start`)"
+            f"the run could not be closed: {silent}. Last evacuated was {newest}; what RAM holds stays there, and the next "
+            "attempt or a new agent commits it (`hinan agent start`; `hinan decide` shows it)"
         ) from silent
     if isinstance(answer, m.Refused):
         error = refusal(answer)

@@ -275,7 +275,7 @@ class Evacuator:
         return self._deferral.decide(
             self._step,
             due=self._cadence.now.due(self._step),
-            has_pending=lambda: self._gate.has_pending_gradients(self._step),
+            pending=self._gate.pending_gradients,
             longest_gap=self._gate.longest_gap,
         )
 

@@ -17,15 +17,25 @@ import torch
 
 from hinan.formats.digest import digest
 from hinan.trainer.copying import Copying
+from hinan.trainer.layout import in_order
 from hinan.trainer.pieces import flat_bytes
 
-Watched = list[tuple[str, torch.Tensor, int]]
-"""(name, live tensor, its version when the copy began)."""
+Watched = list[tuple[str, torch.Tensor, int, str | None]]
+"""(name, live tensor, its version when the watch began, its bits then if they are watched too)."""
 
 
 def watch(tensors: Iterable[tuple[str, torch.Tensor]]) -> Watched:
     """Note the versions of live tensors."""
-    return [(name, tensor, version(tensor)) for name, tensor in tensors]
+    return [(name, tensor, version(tensor), None) for name, tensor in tensors]
+
+
+def watch_bits(tensors: Iterable[tuple[str, torch.Tensor]]) -> Watched:
+    """Note versions and bits: what changes without being counted is seen too. Reads all of them, here and in `moved`.
+
+    Looked at through an alias: a parameter that merely gets another storage leaves the bytes that a copy would read alone.
+    """
+    aliases = ((name, tensor.detach()) for name, tensor in tensors)
+    return [(name, alias, version(alias), bits(alias)) for name, alias in aliases]
 
 
 def version(tensor: torch.Tensor) -> int:
@@ -35,7 +45,21 @@ def version(tensor: torch.Tensor) -> int:
 
 def moved(watched: Watched) -> str | None:
     """Name of a tensor that was changed in place since it was watched."""
-    return next((name for name, tensor, before in watched if version(tensor) != before), None)
+    return next(
+        (
+            name
+            for name, tensor, before, at_first in watched
+            if version(tensor) != before or (at_first is not None and bits(tensor) != at_first)
+        ),
+        None,
+    )
+
+
+def bits(tensor: torch.Tensor) -> str:
+    """A digest of a tensor's bits; on a device one that is made there."""
+    if tensor.device.type != "cpu":
+        return str(torch.hash_tensor(tensor.detach()).item())
+    return _digest(in_order(tensor.detach().resolve_conj().resolve_neg().contiguous()).reshape(-1).view(torch.uint8))
 
 
 class Flight:
@@ -60,7 +84,7 @@ class Flight:
         self.torn: str | None = None
         self.failure: Exception | None = None
         self._copying, self._watched, self._end, self._check_bits = copying, watched, end, check_bits
-        self._digests = [_bits(flat_bytes(piece)) for piece in copying.gated] if check_bits else []
+        self._digests = [_digest(flat_bytes(piece)) for piece in copying.gated] if check_bits else []
         self._lock = threading.RLock()  # a signal's handler may close the run while its thread stands here
         self._is_judged = False
         self._is_passed = not gates
@@ -97,6 +121,7 @@ class Flight:
         try:
             self._copying.join()
             self._judge()
+            self.torn = self.torn or self._copying.moved_away()
             self._may_end.wait()
             self._copying.let_go()
             self._watched = []
@@ -112,13 +137,11 @@ class Flight:
     def _pass(self, order: Callable[[], None]) -> None:
         began = time.monotonic()
         self._judge()
-        try:
-            order()
-            if self._check_bits:
-                self._copying.join()
-                self._compare()
-        except Exception as error:  # noqa: BLE001 - the saving side failed: the step is lost, the trainer goes on
-            self.failure = error
+        # What is raised here is not ours to catch: by a handler of the trainer's own signals, or by its device. The flight
+        # is then not passed, and the next gate or boundary waits again.
+        order()
+        if self._check_bits:
+            self._compare()
         self._may_end.set()
         self._is_passed = True
         self.waited_s += time.monotonic() - began
@@ -137,12 +160,13 @@ class Flight:
                 self.torn = self.torn or moved(self._watched)
 
     def _compare(self) -> None:
+        self._copying.wait()
         for piece, at_boundary in zip(self._copying.gated, self._digests, strict=True):
             copied = self._copying.slot.bytes_at(piece.offset, piece.size_bytes)
-            if _bits(copied) != at_boundary or _bits(flat_bytes(piece)) != at_boundary:
+            if _digest(copied) != at_boundary or _digest(flat_bytes(piece)) != at_boundary:
                 self.torn = self.torn or piece.entry
                 return
 
 
-def _bits(flat: torch.Tensor) -> str:
+def _digest(flat: torch.Tensor) -> str:
     return digest(flat.cpu().numpy().data)

@@ -14,7 +14,7 @@ import logging
 import os
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from hinan.trainer.capture import BY_HAND, Captured, optimizers_of
-from hinan.trainer.flight import Flight, Watched, moved, version, watch
+from hinan.trainer.flight import Flight, Watched, moved, version, watch_bits
 
 log = logging.getLogger("hinan")
 
@@ -40,6 +40,7 @@ class _Seen:
         is_clean: passed once with its tensors watched since the boundary, and unmoved.
         distrust: why it never earns overlap; "" as long as it may.
         after: version of its first parameter after the last step.
+        consumed: gradients that the last step has used, as (parameter, identity, version): first and last of them.
     """
 
     last: int = 0
@@ -47,6 +48,7 @@ class _Seen:
     is_clean: bool = False
     distrust: str = ""
     after: int = -1
+    consumed: tuple[tuple[weakref.ref[torch.Tensor], int, int], ...] = ()
 
     def pass_in(self, iteration: int, *, unmoved: bool) -> None:
         """The gate was passed. `unmoved`: nothing is known to have changed its tensors since it was passed last."""
@@ -113,9 +115,12 @@ class Gate:
         self._watched = {}
 
     def probe(self) -> None:
-        """Watch the tensors of gates that are not known to be clean, until each is passed. Called at a boundary."""
+        """Watch the tensors of gates that are not known to be clean, until each is passed. Called at a boundary.
+
+        Bit for bit, because some writes are not counted; and so once, because it reads all of them twice.
+        """
         self._watched = {
-            gate: watch((name, tensor) for name, weak in named if (tensor := weak()) is not None)
+            gate: watch_bits((name, tensor) for name, weak in named if (tensor := weak()) is not None)
             for gate, named in self._gated.items()
             if not self._seen[gate].is_clean
         }
@@ -159,13 +164,22 @@ class Gate:
         for name in gates:
             self._seen.setdefault(name, _Seen()).distrust = why
 
-    def has_pending_gradients(self, step: int) -> bool:
-        """Whether gradients wait that no optimizer has consumed in the iteration that just ended (rule D4)."""
-        if self._passed_in == step:
-            return False
-        heard = (o for name, o in self._optimizers.items() if not self._seen[name].distrust)
-        groups = (group for optimizer in heard for group in optimizer.param_groups)
-        return any(p.grad is not None for group in groups for p in group["params"])
+    def pending_gradients(self) -> frozenset[str]:
+        """Optimizers whose parameters have gradients that have come since their last step (rule D4)."""
+        return frozenset(
+            name
+            for name, optimizer in self._optimizers.items()
+            if not self._seen[name].distrust
+            and any(True for _ in _with_gradient(optimizer))
+            and not self._is_consumed(name)
+        )
+
+    def _is_consumed(self, name: str) -> bool:
+        consumed = self._seen[name].consumed
+        return bool(consumed) and all(
+            (p := weak()) is not None and p.grad is not None and (id(p.grad), version(p.grad)) == (identity, before)
+            for weak, identity, before in consumed
+        )
 
     @property
     def longest_gap(self) -> int:
@@ -219,19 +233,22 @@ class Gate:
             )
 
     def _after(self, optimizer: torch.optim.Optimizer) -> None:
-        first = _first_parameter(optimizer)
-        if first is not None:
-            for name in self._names(optimizer):
-                self._seen[name].after = version(first)
+        names, first = self._names(optimizer), _first_parameter(optimizer)
+        if not names or first is None:
+            return
+        ends = _ends(list(_with_gradient(optimizer)))
+        consumed = tuple((weakref.ref(p), id(p.grad), version(p.grad)) for p in ends if p.grad is not None)
+        for name in names:
+            self._seen[name].after, self._seen[name].consumed = version(first), consumed
 
     def _names(self, optimizer: torch.optim.Optimizer) -> tuple[str, ...]:
         """Gates that a step of this optimizer passes: those of its parameters. A wrapper's inner optimizer has them too."""
         known = self._gates_of.get(optimizer)
         groups = optimizer.param_groups
-        size = len(groups[0]["params"]) if len(groups) == 1 else sum(len(group["params"]) for group in groups)
+        size = sum(len(group.get("params", ())) for group in groups)
         if known is not None and known[0] == size:
             return known[1]
-        parameters = (p for group in groups for p in group["params"])
+        parameters = (p for group in groups for p in group.get("params", ()))
         found = tuple(dict.fromkeys(name for p in parameters for name in self._parameters.get(id(p), ())))
         self._gates_of[optimizer] = size, found
         return found
@@ -270,8 +287,16 @@ def _let_go_in_children(gate: Gate) -> None:
 
 
 def _first_parameter(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
-    params = optimizer.param_groups[0]["params"]  # an optimizer has a group, which may be empty
-    return params[0] if params else None
+    # Whatever an optimizer of the user's looks like, a hook of ours must not be what ends its step.
+    return next((p for group in optimizer.param_groups for p in group.get("params", ())), None)
+
+
+def _with_gradient(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+    return (p for group in optimizer.param_groups for p in group.get("params", ()) if p.grad is not None)
+
+
+def _ends(parameters: list[torch.Tensor]) -> list[torch.Tensor]:
+    return parameters[:1] + parameters[-1:]
 
 
 def _is_capturing() -> bool:

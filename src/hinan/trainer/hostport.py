@@ -53,6 +53,9 @@ class CpuPort:
         elif not event.is_set():
             stream.put(event.wait)
 
+    def reach(self, event: Any) -> None:
+        event.wait()
+
     def join(self, event: Any) -> None:
         event.wait()
         if self._failure is not None:
