@@ -6,22 +6,27 @@ import json
 import shutil
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from hinan.cli.fromrun import measured_run
 from hinan.cli.main import app
 from hinan.core.errors import ConfigError, TargetError
-from hinan.core.ids import StepId
+from hinan.core.ids import StepId, manifest_file
+from hinan.formats import records
+from hinan.tiers.target import Target
 from tests.harness.job import Job
 from tests.harness.zygote import Zygote
 
 
 @pytest.fixture(scope="module")
 def ran(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
-    """A run killed after step 5 and closed after step 12; steps 2 and 4 of attempt 1, 6 to 12 of attempt 2 are committed."""
+    """Killed after step 5, closed after step 12; committed are steps 2 and 4 of attempt 1, and 6 to 12 of attempt 2."""
     job = Job(zygote, tmp_path_factory.mktemp("from-run") / "run", every=2, commit_every=2, keep_last=20)
     (child,) = job.start(die_at=5, wait_committed=[2, 4])
     assert child.wait() == -signal.SIGKILL
@@ -49,8 +54,7 @@ def test_a_real_run_replaces_defaults(ran: Job) -> None:
     assert measured == {f"job.{n}" for n in ("gpus", "state_bytes", "shard_gpus", "step_s", "stall_s")} | {"store.drain_s"}
     sealed = [ran.target.manifest(step_id, 0).sealed for step_id in ran.target.step_ids()]  # type: ignore[union-attr]
     assert [s.step for s in sealed] == [2, 4, 6, 8, 10, 12]
-    stalls = sorted(s.stall_s for s in sealed)
-    assert inputs["job.stall_s"]["value"] == pytest.approx((stalls[2] + stalls[3]) / 2)
+    assert inputs["job.stall_s"]["value"] == pytest.approx(median(s.stall_s for s in sealed))
     assert answer["tiers"][0]["limited_by"] == "measured"
     assert inputs["job.state_bytes"]["value"] == sealed[-1].image_bytes
     assert 0 < inputs["job.step_s"]["value"] < 10
@@ -90,10 +94,32 @@ def test_table_explanation_scale_and_report_say_measured(ran: Job, tmp_path: Pat
     assert '"measured", "run ' in page.read_text()
     swept = plan(*words, "--scale")
     assert swept.exit_code == 0
-    assert swept.output.splitlines()[-1].startswith("measured in run ")
+    measured, note = swept.output.splitlines()[-2:]
+    assert measured.startswith("measured in run ")
+    assert note.startswith("! not measured in run ")
     points = json.loads(plan(*words, "--scale", "--json").output)
     assert "stall" in points["measured"]
-    assert len({point["stall_s"] for point in points["points"] if point["stall_s"]}) == 1
+    stalls = [ran.target.manifest(step_id, 0).sealed.stall_s for step_id in ran.target.step_ids()]  # type: ignore[union-attr]
+    answered = [point["stall_s"] for point in points["points"] if point["stall_s"]]
+    assert answered == pytest.approx([median(stalls)] * len(answered))
+    assert answered
+
+
+def test_every_rank_is_read_and_a_step_without_one_is_left_out(ran: Job, tmp_path: Path) -> None:
+    """The run's steps as two ranks would have left them, rank 1 a second slower and missing in the last one."""
+    copy = tmp_path / "copy"
+    shutil.copytree(ran.target_path, copy)
+    target = Target(copy)
+    for step_id in target.step_ids():
+        of_one = ran.target.manifest(step_id, 0)
+        assert of_one is not None
+        for rank in (0, 1) if step_id.step < 12 else (0,):
+            sealed = replace(of_one.sealed, rank=rank, world_size=2, stall_s=float(rank))
+            fact = records.encode(records.ManifestRecord(sealed, replace(of_one.proven, rank=rank)))
+            (target.directory(step_id) / manifest_file(rank)).write_bytes(fact)
+    figures = measured_run(copy).figures
+    assert (figures["gpus"].value, figures["stall"].value) == (2, 1.0)
+    assert "median of 5 x save" in figures["stall"].source
 
 
 def test_bad_input_says_what_is_missing_and_the_way_out(ran: Job, tmp_path: Path) -> None:

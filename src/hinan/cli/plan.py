@@ -156,13 +156,14 @@ def _scale(settings: dict[str, str], switches: dict[str, Any], measured: Measure
     from hinan.plan.scale import scale, scale_json, scale_text
 
     points = scale(settings, fitted=_fitted(switches), measured=measured)
-    summary = measured.summary({*_typed(settings, switches), "gpus"}) if measured else ""
+    typed = {*_typed(settings, switches), "gpus"}
+    summary = measured.summary(typed) if measured else ""
     if switches["json"]:
         typer.echo(json.dumps(_finite(scale_json(points)) | ({"measured": summary} if summary else {}), indent=1))
         return
     typer.echo(scale_text(points))
-    if summary:
-        typer.echo(summary)
+    if measured:
+        typer.echo("\n".join([summary, *(f"! {note}" for note in measured.notes(typed))]))
 
 
 def _fitted(switches: dict[str, Any]) -> Any:
