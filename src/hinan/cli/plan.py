@@ -6,16 +6,20 @@ import inspect
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from hinan.core.errors import ConfigError, HinanError
 
+if TYPE_CHECKING:
+    from hinan.plan.measured import MeasuredRun
+
 EXIT_FAILED = 1
 _HELP = """Answer how often to save, to which tier, and at what price.
 
-Give what you know; every other number is a sourced default or a marked guess (--explain and --json say which).
+Give what you know; every other number is measured in a run (--from-run), a sourced default or a marked guess
+(--explain and --json say which).
 Exit codes: 0 there is a design, 1 what was asked is impossible (the nearest that is possible is printed), 2 usage."""
 
 
@@ -27,17 +31,20 @@ def plan(**options: Any) -> None:
         name.replace("_", "-"): str(text) for name, text in options.items() if name in _names() and text is not None
     }
     switches = {name: value for name, value in options.items() if name not in _names()}
+    measured: MeasuredRun | None = None
     try:
         if switches["self_check"]:
             _self_check(as_json=switches["json"])
         elif switches["formula"]:
             _formula(switches["formula"], switches["given"], as_json=switches["json"])
         elif switches["scale"]:
-            _scale(settings, switches)
+            measured = _measured(switches)
+            _scale(settings, switches, measured)
         else:
-            _answer(settings, switches)
+            measured = _measured(switches)
+            _answer(settings, switches, measured)
     except Infeasible as error:
-        _refuse(error, as_json=switches["json"])
+        _refuse(error, measured.summary(_typed(settings, switches)) if measured else "", as_json=switches["json"])
         raise typer.Exit(EXIT_FAILED) from error
     except HinanError as error:
         if switches["json"]:
@@ -51,7 +58,17 @@ def _names() -> set[str]:
     return {name.replace("-", "_") for name in SETTINGS}
 
 
-def _answer(settings: dict[str, str], switches: dict[str, Any]) -> None:
+def _measured(switches: dict[str, Any]) -> MeasuredRun | None:
+    from hinan.cli.fromrun import measured_run
+
+    return measured_run(Path(switches["from_run"])) if switches["from_run"] else None
+
+
+def _typed(settings: dict[str, str], switches: dict[str, Any]) -> set[str]:
+    return {*settings, "failures"} if switches["trace"] else {*settings}
+
+
+def _answer(settings: dict[str, str], switches: dict[str, Any], measured: MeasuredRun | None) -> None:
     from hinan.plan import terminal
     from hinan.plan.answer import answer, to_json
     from hinan.plan.explain import explain
@@ -62,7 +79,7 @@ def _answer(settings: dict[str, str], switches: dict[str, Any]) -> None:
 
     trace = read_trace(Path(switches["trace"])) if switches["trace"] else None
     fitted = table_of(trace) if trace else None
-    scenario, design = solve_settings(settings, fitted=fitted)
+    scenario, design = solve_settings(settings, fitted=fitted, measured=measured)
     shape = None
     if switches["arrivals"]:
         shape = arrivals_named(
@@ -72,7 +89,7 @@ def _answer(settings: dict[str, str], switches: dict[str, Any]) -> None:
     if switches["html"]:
         from hinan.plan.webpage import report
 
-        Path(switches["html"]).write_text(report(found, settings, fitted=fitted), encoding="utf-8")
+        Path(switches["html"]).write_text(report(found, settings, fitted=fitted, measured=measured), encoding="utf-8")
     if switches["json"]:
         typer.echo(json.dumps(_finite(to_json(found)), indent=1))
         return
@@ -93,12 +110,14 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and abs(value) == float("inf") else value
 
 
-def _refuse(error: Any, *, as_json: bool) -> None:
+def _refuse(error: Any, summary: str, *, as_json: bool) -> None:
     from hinan.plan.answer import refusal_json
 
     if as_json:
-        typer.echo(json.dumps(refusal_json(error), indent=1))
+        typer.echo(json.dumps(refusal_json(error) | ({"measured": summary} if summary else {}), indent=1))
         return
+    if summary:
+        sys.stderr.write(f"{summary}\n")
     for reason in error.impossible:
         sys.stderr.write(f"impossible: {reason}\n")
     ways = " ".join(f"--{name} {text}" if text else f"(without --{name})" for name, text in error.nearest.items())
@@ -133,11 +152,18 @@ def _pair(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def _scale(settings: dict[str, str], switches: dict[str, Any]) -> None:
+def _scale(settings: dict[str, str], switches: dict[str, Any], measured: MeasuredRun | None) -> None:
     from hinan.plan.scale import scale, scale_json, scale_text
 
-    points = scale(settings, fitted=_fitted(switches))
-    typer.echo(json.dumps(_finite(scale_json(points)), indent=1) if switches["json"] else scale_text(points))
+    points = scale(settings, fitted=_fitted(switches), measured=measured)
+    typed = {*_typed(settings, switches), "gpus"}
+    summary = measured.summary(typed) if measured else ""
+    if switches["json"]:
+        typer.echo(json.dumps(_finite(scale_json(points)) | ({"measured": summary} if summary else {}), indent=1))
+        return
+    typer.echo(scale_text(points))
+    if measured:
+        typer.echo("\n".join([summary, *(f"! {note}" for note in measured.notes(typed))]))
 
 
 def _fitted(switches: dict[str, Any]) -> Any:
@@ -152,6 +178,11 @@ _SWITCHES: dict[str, tuple[Any, Any, str]] = {
         str | None,
         None,
         "shape of simulated failures: exponential, weibull:0.62, bursts:0.3,200s, lemons, racks, replay",
+    ),
+    "from_run": (
+        str | None,
+        None,
+        "target of a run: its measured state, step, stall, drain, restart and failures replace what is not given",
     ),
     "explain": (bool, False, "formulas, numbers put in, their sources, and what would flip the decision"),
     "scale": (bool, False, "the same question from 8 to 1,000,000 GPUs"),

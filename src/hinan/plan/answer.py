@@ -92,7 +92,9 @@ def _tier(scenario: Scenario, design: Design, tier: Tier) -> TierAnswer:
     interval_s = design.interval_s(tier)
     drain_s, link = costs.drain(scenario, tier, design.variant.mode)
     if tier is design.variant.tiers[0]:
-        link = "given" if scenario.job.stall_s is not None else costs.copy_rate(scenario, design.variant.mode).link
+        link = costs.copy_rate(scenario, design.variant.mode).link
+        if scenario.job.stall_s is not None:
+            link = str(scenario.origins()["job.stall_s"].kind)
         drain_s = 0.0 if scenario.job.stall_s is not None and scenario.store.drain_s is None else drain_s
     latency_s = design.verify_every_s or 0.0
     generations = 1
@@ -148,8 +150,8 @@ def _judge(scenario: Scenario, design: Design) -> Judged | None:
 
 
 def _warnings(scenario: Scenario, design: Design, witnesses: Witnesses) -> list[str]:
-    found = []
-    if not scenario.mtti_given and (warning := formulas.small_job_warning(scenario.job.gpus)):
+    found = [*scenario.notes]
+    if scenario.mtti_origin is None and (warning := formulas.small_job_warning(scenario.job.gpus)):
         found.append(warning)
     if scenario.failures.warning:
         found.append(f"{scenario.failures.name}: {scenario.failures.warning}")

@@ -5,60 +5,69 @@ Owns:      the loop. Promises: what it returns was fed back and found feasible, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from hinan.core.errors import ConfigError
 from hinan.plan.checks import Infeasible
 from hinan.plan.demands import checked_design
 from hinan.plan.design import Design
 from hinan.plan.failures import FailureTable
+from hinan.plan.measured import MeasuredRun
 from hinan.plan.scenario import Scenario
 from hinan.plan.settings import SETTINGS, scenario_from
 
 _ROUNDS = 40
 
 
-def solve_settings(settings: Mapping[str, str], *, fitted: FailureTable | None = None) -> tuple[Scenario, Design]:
-    """Scenario and best design of these settings.
+def solve_settings(
+    settings: Mapping[str, str], *, fitted: FailureTable | None = None, measured: MeasuredRun | None = None
+) -> tuple[Scenario, Design]:
+    """Scenario and best design of these settings, beside a fitted failure table and what a run has measured.
 
     Raises:
         Infeasible: everything that is impossible about them, and the corrections that make them possible: applied to
             the settings they have been tried, and have an answer.
     """
+    attempt = partial(_attempt, fitted=fitted, measured=measured)
     try:
-        return _attempt(settings, fitted)
+        return attempt(settings)
     except Infeasible as error:
         impossible, corrections = [*error.impossible], dict(error.nearest)
     current = {**settings, **corrections}
     for _ in range(_ROUNDS):
         try:
-            _attempt(current, fitted)
+            attempt(current)
         except Infeasible as error:
             impossible += [reason for reason in error.impossible if reason not in impossible]
             step = {k: t for k, t in error.nearest.items() if current.get(k) != t} or _loosened(current, settings)
             corrections |= step
             current = {k: t for k, t in {**current, **step}.items() if t}
         else:
-            raise Infeasible(impossible[:6], _pruned(settings, {k: current.get(k, "") for k in corrections}, fitted))
+            raise Infeasible(impossible[:6], _pruned(settings, {k: current.get(k, "") for k in corrections}, attempt))
     raise Infeasible([*impossible[:6], "and nothing near it was found to be possible"], {})
 
 
-def _pruned(settings: Mapping[str, str], corrections: Mapping[str, str], fitted: FailureTable | None) -> dict[str, str]:
+def _pruned(
+    settings: Mapping[str, str], corrections: Mapping[str, str], attempt: Callable[[Mapping[str, str]], object]
+) -> dict[str, str]:
     """Corrections without those that turn out not to be needed; an empty text means "take the setting away"."""
     kept = {name: text for name, text in corrections.items() if text != settings.get(name, "")}
     for name in list(kept):
         fewer = {k: t for k, t in kept.items() if k != name}
         try:
-            _attempt({k: t for k, t in {**settings, **fewer}.items() if t}, fitted)
+            attempt({k: t for k, t in {**settings, **fewer}.items() if t})
         except Infeasible:
             continue
         kept = fewer
     return kept
 
 
-def _attempt(settings: Mapping[str, str], fitted: FailureTable | None) -> tuple[Scenario, Design]:
+def _attempt(
+    settings: Mapping[str, str], *, fitted: FailureTable | None, measured: MeasuredRun | None
+) -> tuple[Scenario, Design]:
     try:
-        scenario = scenario_from(settings, fitted=fitted)
+        scenario = scenario_from(settings, fitted=fitted, measured=measured)
         return scenario, checked_design(scenario)
     except Infeasible:
         raise

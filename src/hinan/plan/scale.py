@@ -24,6 +24,7 @@ from hinan.plan.checks import Infeasible
 from hinan.plan.demands import checked_design
 from hinan.plan.design import Design
 from hinan.plan.failures import FailureTable, Tier
+from hinan.plan.measured import MeasuredRun
 from hinan.plan.scenario import Scenario
 from hinan.plan.settings import scenario_from
 
@@ -51,19 +52,26 @@ class Point:
     impossible: str | None
 
 
-def scale(settings: Mapping[str, str], sizes: Sequence[int] = SIZES, *, fitted: FailureTable | None = None) -> list[Point]:
+def scale(
+    settings: Mapping[str, str],
+    sizes: Sequence[int] = SIZES,
+    *,
+    fitted: FailureTable | None = None,
+    measured: MeasuredRun | None = None,
+) -> list[Point]:
     """The planner's answer at each size, with the regime between neighbours named.
 
     An MTTI given is that of --gpus (1,024 without): it is turned into a rate per node and scales with the job.
+    What a run has measured stays as measured, and a state that its ranks replicate stays replicated.
     """
-    base = scenario_from(settings, fitted=fitted)
+    base = scenario_from(settings, fitted=fitted, measured=measured)
     per_node_day = base.failures.total_per_node_day
     kept = {name: text for name, text in settings.items() if name not in ("gpus", "mtti", "shard-gpus")}
     points: list[Point] = []
     for gpus in sizes:
-        words = {**kept, "gpus": str(gpus), "rate": repr(per_node_day), "shard-gpus": str(gpus)}
+        words = {**kept, "gpus": str(gpus), "rate": repr(per_node_day), "shard-gpus": str(base.job.sharded_at(gpus))}
         try:
-            scenario = scenario_from(words, fitted=fitted)
+            scenario = scenario_from(words, fitted=fitted, measured=measured)
             points.append(_point(scenario, checked_design(scenario)))
         except Infeasible as error:
             nodes = -(-gpus // base.machine.gpus_per_node)

@@ -14,7 +14,7 @@ from hinan.core.errors import ConfigError
 from hinan.plan.checks import not_negative, positive, ratio
 from hinan.plan.failures import FailureClass, FailureTable, Tier
 from hinan.plan.machines import Machine
-from hinan.plan.origin import GIVEN, Origin, default, guessed
+from hinan.plan.origin import GIVEN, Kind, Origin, default, guessed
 
 BYTES_PER_PARAMETER = 14
 """bf16 weight 2, fp32 master weight 4, two fp32 Adam moments 8 (no gradients)."""
@@ -62,6 +62,11 @@ class Job:
     def gpu_bytes(self) -> float:
         """State that one GPU evacuates."""
         return self.state_bytes / self.sharded_over
+
+    def sharded_at(self, gpus: int) -> int:
+        """GPUs that share one copy in a job of another size: all of them, but a run that replicates goes on doing so."""
+        origin = self.origins.get("shard_gpus")
+        return min(self.sharded_over, gpus) if origin is not None and origin.kind is Kind.MEASURED else gpus
 
 
 @dataclass(frozen=True)
@@ -192,7 +197,12 @@ class Scenario:
     store: Store = field(default_factory=Store)
     restart: Restart = field(default_factory=Restart)
     demands: Demands = field(default_factory=Demands)
-    mtti_given: bool = False
+    mtti_origin: Origin | None = None
+    """Who said how often the job is interrupted; None: it follows from the table."""
+    measured: str = ""
+    """What a run stood in for, and which run; empty without one."""
+    notes: tuple[str, ...] = ()
+    """What the reader of the answer must know about the inputs."""
 
     @property
     def nodes(self) -> int:
@@ -233,8 +243,7 @@ class Scenario:
             for each in fields(value):
                 if each.name not in ("name", "origins", "step_known") and getattr(value, each.name) is not None:
                     found[f"{part}.{each.name}"] = own.get(each.name, GIVEN)
-        source = GIVEN if self.mtti_given else default(self.failures.source)
-        return {**found, "failures": source}
+        return {**found, "failures": self.mtti_origin or default(self.failures.source)}
 
 
 _JOB = {

@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,9 @@ from hinan.core.units import parse_bytes, parse_seconds
 from hinan.plan.checks import Infeasible
 from hinan.plan.failures import DAY_S, FailureTable, Tier, table, table_from_json
 from hinan.plan.machines import machine
+from hinan.plan.measured import MeasuredRun
 from hinan.plan.origin import GIVEN, Origin, default, guessed
+from hinan.plan.origin import measured as measured_origin
 from hinan.plan.scenario import BYTES_PER_PARAMETER, Demands, Job, Restart, RestartParts, Scenario, Store
 
 _SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
@@ -223,13 +225,21 @@ def read(settings: Mapping[str, str]) -> dict[str, Any]:
     return values
 
 
-def scenario_from(settings: Mapping[str, str], *, fitted: FailureTable | None = None) -> Scenario:
+def scenario_from(
+    settings: Mapping[str, str], *, fitted: FailureTable | None = None, measured: MeasuredRun | None = None
+) -> Scenario:
     """The question that the settings ask. `fitted` is a failure table fitted to a trace.
+
+    What a run has `measured` stands in for settings that are not given.
 
     Raises:
         Infeasible, ConfigError: see `read`; or values that cannot go together.
     """
     v = read(settings)
+    typed = {*v, "failures"} if fitted else {*v}
+    figures = measured.beside(typed) if measured else {}
+    v |= {name: figure.value for name, figure in figures.items()}
+    seen = {name: measured_origin(figure.source) for name, figure in figures.items()}
     node = v.get("preset") or machine("dgx-h100")
     fields = {
         "gpus-per-node": "gpus_per_node",
@@ -242,23 +252,31 @@ def scenario_from(settings: Mapping[str, str], *, fitted: FailureTable | None = 
         "usd-per-gpu-hour": "usd_per_gpu_hour",
     }
     node = node.with_given(**{field: v[name] for name, field in fields.items() if name in v})
-    job = _job(v, node.hbm_bytes)
+    job = _job(v, node.hbm_bytes, seen)
     failures = fitted or v.get("failures") or table("llama3")
     if "rate" in v:
         failures = failures.scaled(v["rate"] / failures.total_per_node_day, why=", scaled to the rate given")
-    scenario = Scenario(job, node, failures, _store(v), _restart(v), _demands(v), mtti_given="mtti" in v)
+    scenario = Scenario(job, node, failures, _store(v, seen), _restart(v, seen), _demands(v))
+    if measured:
+        scenario = replace(scenario, measured=measured.summary(typed), notes=measured.notes(typed))
     if "mtti" in v:
-        rate = DAY_S / (scenario.nodes * v["mtti"])
-        failures = failures.scaled(rate / failures.total_per_node_day, why=", scaled to the MTTI given")
-        scenario = Scenario(job, node, failures, scenario.store, scenario.restart, scenario.demands, mtti_given=True)
+        who = seen.get("mtti", GIVEN)
+        # A measured MTTI is that of the run: in a job of another size every node fails as often as its nodes did.
+        nodes = (
+            -(-int(measured.figures["gpus"].value) // node.gpus_per_node) if measured and "mtti" in seen else scenario.nodes
+        )
+        rate = DAY_S / (nodes * v["mtti"])
+        failures = failures.scaled(rate / failures.total_per_node_day, why=f", scaled to the MTTI {who.kind}")
+        scenario = replace(scenario, failures=failures, mtti_origin=who)
     return scenario
 
 
-def _job(v: dict[str, Any], hbm_bytes: float) -> Job:
+def _job(v: dict[str, Any], hbm_bytes: float, seen: Mapping[str, Origin]) -> Job:
     gpus = v.get("gpus", 1024)
-    origins: dict[str, Origin] = {"gpus": GIVEN if "gpus" in v else guessed("no --gpus: a middling job")}
+    no_gpus = guessed("no --gpus: a middling job")
+    origins: dict[str, Origin] = {"gpus": seen.get("gpus", GIVEN) if "gpus" in v else no_gpus}
     if "state-bytes" in v:
-        state, origins["state_bytes"] = v["state-bytes"], GIVEN
+        state, origins["state_bytes"] = v["state-bytes"], seen.get("state-bytes", GIVEN)
     elif "params" in v:
         state = v["params"] * BYTES_PER_PARAMETER
         origins["state_bytes"] = default("14 bytes per parameter: bf16 weight, fp32 master, two fp32 moments")
@@ -272,11 +290,16 @@ def _job(v: dict[str, Any], hbm_bytes: float) -> Job:
         )
     names = {"step": "step_s", "hidden": "hidden_ratio", "stall": "stall_s", "floor": "floor_s"}
     given = {field: v[name] for name, field in names.items() if name in v}
-    origins |= dict.fromkeys(given, GIVEN)
+    origins |= _origins({**names, "shard-gpus": "shard_gpus"}, v, seen)
     return Job(gpus, state, v.get("shard-gpus"), step_known="step" in v, origins=origins, **given)
 
 
-def _store(v: Mapping[str, Any]) -> Store:
+def _origins(names: Mapping[str, str], v: Mapping[str, Any], seen: Mapping[str, Origin]) -> dict[str, Origin]:
+    """Origin of each field whose setting has a value: seen in a run, or given."""
+    return {field: seen.get(name, GIVEN) for name, field in names.items() if name in v}
+
+
+def _store(v: Mapping[str, Any], seen: Mapping[str, Origin]) -> Store:
     names = {
         "drain": "drain_s",
         "store-bandwidth": "write_bytes_per_s",
@@ -284,10 +307,10 @@ def _store(v: Mapping[str, Any]) -> Store:
         "interference": "interference_ratio",
     }
     given = {field: v[name] for name, field in names.items() if name in v}
-    return Store(**given, origins=dict.fromkeys(given, GIVEN))
+    return Store(**given, origins=_origins(names, v, seen))
 
 
-def _restart(v: Mapping[str, Any]) -> Restart:
+def _restart(v: Mapping[str, Any], seen: Mapping[str, Origin]) -> Restart:
     names = {
         "restart": "total_s",
         "latency": "detection_latency_s",
@@ -299,7 +322,7 @@ def _restart(v: Mapping[str, Any]) -> Restart:
     if "detect" in v:
         base = Restart().parts
         given["parts"] = {k: RestartParts(v["detect"], p.reschedule_s, p.init_s) for k, p in base.items()}
-    return Restart(**given, origins=dict.fromkeys(given, GIVEN))
+    return Restart(**given, origins=dict.fromkeys(given, GIVEN) | _origins(names, v, seen))
 
 
 def _demands(v: Mapping[str, Any]) -> Demands:

@@ -23,6 +23,7 @@ def table(found: Answer) -> str:
         f"interrupted every {format_seconds(scenario.mtti_s)}",
         f"state {scenario.job.state_bytes / 1e12:.4g} TB, {scenario.job.gpu_bytes / 1e9:.4g} GB per GPU, "
         f"mode {found.design.variant.mode}, {found.design.ram.slots} slots",
+        *([scenario.measured] if scenario.measured else []),
         "",
         f"{'tier':<8}{'every':>14}{'steps':>9}{'stall':>10}{'drain':>12}{'kept':>6}  limited by",
     ]

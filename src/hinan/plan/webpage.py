@@ -22,22 +22,31 @@ from hinan.plan.demands import checked_design
 from hinan.plan.design import Variant, bounds_of, build_levels, ram_of, restart_parts_s, variants
 from hinan.plan.explain import explain
 from hinan.plan.failures import FailureClass, FailureTable, Tier
+from hinan.plan.measured import MeasuredRun
 from hinan.plan.scale import SIZES
 from hinan.plan.scenario import Scenario
 from hinan.plan.settings import scenario_from
 
 
-def report(found: Answer, settings: Mapping[str, str], *, fitted: FailureTable | None = None) -> str:
+def report(
+    found: Answer,
+    settings: Mapping[str, str],
+    *,
+    fitted: FailureTable | None = None,
+    measured: MeasuredRun | None = None,
+) -> str:
     """The page as text."""
     page = files("hinan.plan")
-    data = json.dumps(_data(found, settings, fitted), allow_nan=False).replace("</", "<\\/")
+    data = json.dumps(_data(found, settings, fitted, measured), allow_nan=False).replace("</", "<\\/")
     text = page.joinpath("report.html").read_text(encoding="utf-8")
     for mark, part in (("/*MODEL*/", "report.js"), ("/*PAGE*/", "page.js")):
         text = text.replace(mark, page.joinpath(part).read_text(encoding="utf-8"))
     return text.replace("/*DATA*/", data)
 
 
-def _data(found: Answer, settings: Mapping[str, str], fitted: FailureTable | None) -> dict[str, Any]:
+def _data(
+    found: Answer, settings: Mapping[str, str], fitted: FailureTable | None, measured: MeasuredRun | None
+) -> dict[str, Any]:
     scenario, witnesses = found.scenario, found.witnesses
     bounds = bounds_of(scenario)
     usable = [v for v in variants(scenario) if v.mode == found.design.variant.mode and ram_of(scenario, v).fits]
@@ -54,7 +63,7 @@ def _data(found: Answer, settings: Mapping[str, str], fitted: FailureTable | Non
         "verify": {"cost_s": scenario.restart.verify_s, "fixed_s": scenario.restart.detection_latency_s},
         "variants": [{"levels": levels} for levels in (_levels(scenario, v) for v in usable) if levels],
         "parts": _parts(scenario, usable),
-        "scale": _scale(scenario, settings, fitted),
+        "scale": _scale(scenario, settings, fitted, measured),
         "classes": [_plain(each) for each in found.classes],
         "warnings": found.warnings,
         "witnesses": f"Three witnesses as planned: closed form {closed}, exact form {witnesses.exact:.4f}, "
@@ -108,16 +117,18 @@ def _parts(scenario: Scenario, usable: list[Variant]) -> dict[str, dict[str, flo
     return {f"{tier}/{failure}": restart_parts_s(scenario, failure, tier) for tier in tiers for failure in FailureClass}
 
 
-def _scale(scenario: Scenario, settings: Mapping[str, str], fitted: FailureTable | None) -> list[dict[str, Any]]:
+def _scale(
+    scenario: Scenario, settings: Mapping[str, str], fitted: FailureTable | None, measured: MeasuredRun | None
+) -> list[dict[str, Any]]:
     """Levels of the best variant at other sizes, the rate per node kept."""
     kept = {name: text for name, text in settings.items() if name not in ("gpus", "mtti", "shard-gpus", "budget")}
     rows = []
     for gpus in sorted({*SIZES, scenario.job.gpus}):
-        sharded = scenario.job.sharded_over if gpus == scenario.job.gpus else gpus
+        sharded = scenario.job.sharded_over if gpus == scenario.job.gpus else scenario.job.sharded_at(gpus)
         words = {**kept, "gpus": str(gpus), "shard-gpus": str(sharded)}
         words["rate"] = repr(scenario.failures.total_per_node_day)
         try:
-            other = scenario_from(words, fitted=fitted)
+            other = scenario_from(words, fitted=fitted, measured=measured)
             rows.append({"gpus": gpus, "levels": _levels(other, checked_design(other).variant)})
         except Infeasible:
             continue

@@ -131,12 +131,16 @@ class Target:
 
     def history(self) -> History:
         """Claims and resumes, as the lineage needs them."""
-        resumes = {}
-        for n, path in self._attempts("resume"):
-            record = self.fact(path, records.ResumeRecord)
-            if record is not None:
-                resumes[n] = Resume(n, record.parent)
+        resumes = {n: Resume(n, record.parent) for n, record in self.resumes().items() if record is not None}
         return History(frozenset(n for n, _ in self._attempts("claim")), resumes)
+
+    def resumes(self) -> dict[int, records.ResumeRecord | None]:
+        """All resumes by attempt; None for one that does not parse."""
+        return {n: self.fact(path, records.ResumeRecord) for n, path in self._attempts("resume")}
+
+    def closed(self) -> dict[int, records.ClosedRecord | None]:
+        """All attempts that ended on purpose; None where the record does not parse."""
+        return {n: self.fact(path, records.ClosedRecord) for n, path in self._attempts("closed")}
 
     def publish_attempt(self, record: records.ClaimRecord | records.ResumeRecord | records.ClosedRecord) -> None:
         """Publish a claim, resume or closed record under its attempt's number.
