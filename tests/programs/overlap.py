@@ -344,6 +344,36 @@ def counted_write(loop: Loop) -> Iteration:
     return write_first
 
 
+def decay_by_hand(loop: Loop) -> Iteration:
+    """Weights shrink in front of every forward, in a way that nothing counts."""
+    iteration = adamw(loop)
+
+    def shrink_first() -> None:
+        for p in loop.model.parameters():
+            p.data.mul_(0.99)
+        iteration()
+
+    return shrink_first
+
+
+def two_paces(loop: Loop) -> Iteration:
+    """Two optimizers: one steps in every iteration, the other accumulates over four."""
+    slow_model = nn.Linear(WIDTH, WIDTH)
+    slow, fast = torch.optim.AdamW(slow_model.parameters()), torch.optim.AdamW(loop.model.parameters())
+    loop.state |= {"slow_model": slow_model, "slow": slow, "fast": fast}
+
+    def iteration() -> None:
+        fast.zero_grad()
+        loop.backward()
+        fast.step()
+        slow_model(torch.randn(4, WIDTH)).square().mean().backward()
+        if loop.step % 4 == 3:
+            slow.step()
+            slow.zero_grad()
+
+    return iteration
+
+
 def alternating(loop: Loop) -> Iteration:
     """Every other update is written by hand, in a way that versions count: overlap is never earned."""
     by_optimizer = adamw(loop)
@@ -439,7 +469,7 @@ KINDS: dict[str, Kind] = {
     for kind in (
         adamw, fused, momentum, compiled, wrapped, scaled, in_backward, lbfgs, batch_norm, amax, ema, tensor_lr,
         duck_typed, duck_typed_with_gate, max_norm, replaced_storages, data_write, moment_write, counted_write, accumulated,
-        alternating, switching, late_scheduler, late_scaler, scheduled,
+        alternating, decay_by_hand, two_paces, switching, late_scheduler, late_scaler, scheduled,
     )
 }  # fmt: skip
 

@@ -110,6 +110,20 @@ def frozen(target: str, out: str, **_: Any) -> None:
     evac.close()
 
 
+def put_off(target: str, out: str, **_: Any) -> None:
+    """An evacuation is due in the middle of an accumulation, and the run is closed there."""
+    model = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.AdamW(model.parameters())
+    evac = _begin(target, {"model": model, "optim": optimizer}, every=3, commit_every=3)
+    for step in range(1, 8):
+        model(torch.ones(2, 8)).sum().backward()
+        if step % 5 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+        evac.step()
+    evac.close()
+
+
 def failing_copies(target: str, out: str, **_: Any) -> None:
     """The third copy cannot be started, the fifth fails on its way: each costs its step, and training goes on."""
     model = torch.nn.Linear(256, 256)

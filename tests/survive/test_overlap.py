@@ -47,7 +47,11 @@ def test_what_is_held_is_the_boundarys(make_job: MakeJob, kind: str) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "why"),
-    [("duck_typed", "call evac.gate() right before"), ("max_norm", "is changed after evac.step() and before")],
+    [
+        ("duck_typed", "call evac.gate() right before"),
+        ("max_norm", "is changed after evac.step() and before"),
+        ("decay_by_hand", "is changed after evac.step() and before"),
+    ],
 )
 def test_what_has_not_earned_overlap_is_waited_for_and_told(make_job: MakeJob, kind: str, why: str) -> None:
     """Nothing is torn and nothing is lost; one notice says why and what to write."""
@@ -110,3 +114,10 @@ def test_evacuations_wait_for_gradients_to_be_consumed(make_job: MakeJob) -> Non
     assert [s.step for s in seen] == [4, 8, 12, 16, 20, 24]
     assert [s for s in seen if s.end == "lost" or s.differ] == []
     assert seen[-1].how == "overlapped"
+
+
+def test_each_optimizers_gradients_are_waited_for(make_job: MakeJob) -> None:
+    """D4: another optimizer that steps in every iteration does not make those of the slower one consumed."""
+    seen, _ = trained(make_job, "two_paces", steps=18, every=3)
+    assert [s.step for s in seen] == [4, 8, 12, 16]
+    assert [s for s in seen if s.end == "lost" or s.differ] == []

@@ -120,6 +120,15 @@ def test_a_step_on_its_way_is_not_offered(make_job: MakeJob, tmp_path: Path) -> 
     assert losses(job.out) == losses(reference.out)
 
 
+def test_what_was_put_off_is_evacuated_at_the_end(make_job: MakeJob) -> None:
+    """D4: due at step 6, gradients pending until the run ends at 7: the end is kept."""
+    job = make_job("run")
+    job.start_agent()
+    (child,) = job.start(program="snap:put_off")
+    child.ok()
+    assert sorted(s.step for s in job.target.step_ids())[-1] == 7
+
+
 def test_a_copy_that_fails_costs_its_step_only(make_job: MakeJob) -> None:
     """No device memory for a bucket, or a copy that breaks off: that step is given up, the others are held."""
     job = make_job("run")

@@ -122,6 +122,7 @@ def test_the_first_step_of_all_is_seen(model: nn.Module) -> None:
     gate = Gate({"m": model, "nested": {"all": [optimizer]}})
     model.weight.grad = torch.ones_like(model.weight)
     assert gate.pending_gradients() == {"nested.all.[0]"}
+    assert not Gate({"nested": {"all": [optimizer]}}).pending_gradients()  # they were there before
     optimizer.step()
     gate.at_boundary(1)
     assert not gate.pending_gradients()
@@ -164,3 +165,14 @@ def test_shared_bytes_are_gated_only_if_all_of_them_are(model: nn.Module) -> Non
     parts = {part.entry: part for part in make_plan(captured.tensors).parts}
     assert set(parts["m.weight"].members) == {"m.weight", "row"}
     assert gates_of(parts["m.weight"], captured) == frozenset()
+
+
+def test_optimizers_of_any_shape_may_step(model: nn.Module) -> None:
+    """A hook of ours never raises: not for no groups, empty groups, or groups without parameters."""
+    gate = Gate({"m": model, "o": torch.optim.SGD(model.parameters(), lr=0.1)})
+    for groups in ([], [{}], [{"params": []}]):
+        odd = torch.optim.SGD([torch.zeros(1)], lr=0.1)
+        odd.param_groups = groups  # type: ignore[assignment]
+        gate._before(odd)
+        gate._after(odd)
+    gate.close()

@@ -226,6 +226,9 @@ class Evacuator:
         """
         if self._closed:
             return
+        if self._deferral.since:
+            # Due, and put off to a boundary that never came; at the end of a run nobody needs the gradients.
+            self._evacuate(self._cadence.now.commit_at(self._step))
         self._closed = True
         atexit.unregister(self._at_exit)
         try:

@@ -30,6 +30,11 @@ EARNED_AFTER = 2
 """Iterations in a row in which a gate must have been passed."""
 
 
+Gradients = tuple[tuple[weakref.ref[torch.Tensor], int, int], ...]
+"""First and last gradient of an optimizer, which stand for all: (parameter, identity of the gradient, its version). To note
+every gradient at every step would cost more than the hook itself."""
+
+
 @dataclass
 class _Seen:
     """What is known of one gate.
@@ -40,7 +45,7 @@ class _Seen:
         is_clean: passed once with its tensors watched since the boundary, and unmoved.
         distrust: why it never earns overlap; "" as long as it may.
         after: version of its first parameter after the last step.
-        consumed: gradients that the last step has used, as (parameter, identity, version): first and last of them.
+        consumed: gradients that the last step has used.
     """
 
     last: int = 0
@@ -48,7 +53,7 @@ class _Seen:
     is_clean: bool = False
     distrust: str = ""
     after: int = -1
-    consumed: tuple[tuple[weakref.ref[torch.Tensor], int, int], ...] = ()
+    consumed: Gradients = ()
 
     def pass_in(self, iteration: int, *, unmoved: bool) -> None:
         """The gate was passed. `unmoved`: nothing is known to have changed its tensors since it was passed last."""
@@ -84,7 +89,8 @@ class Gate:
         self._parameters: Mapping[int, tuple[str, ...]] = {
             id(p): (name,) for name, o in self._optimizers.items() for group in o.param_groups for p in group["params"]
         }
-        self._seen |= {name: _Seen() for name in self._optimizers}
+        # Gradients that lie there now are from before: only what comes from now on can be pending.
+        self._seen |= {name: _Seen(consumed=_ends(optimizer)) for name, optimizer in self._optimizers.items()}
         _let_go_in_children(self)
 
     # -- what the loop tells --------------------------------------------------------------------------------------
@@ -236,10 +242,9 @@ class Gate:
         names, first = self._names(optimizer), _first_parameter(optimizer)
         if not names or first is None:
             return
-        ends = _ends(list(_with_gradient(optimizer)))
-        consumed = tuple((weakref.ref(p), id(p.grad), version(p.grad)) for p in ends if p.grad is not None)
+        ends = _ends(optimizer)
         for name in names:
-            self._seen[name].after, self._seen[name].consumed = version(first), consumed
+            self._seen[name].after, self._seen[name].consumed = version(first), ends
 
     def _names(self, optimizer: torch.optim.Optimizer) -> tuple[str, ...]:
         """Gates that a step of this optimizer passes: those of its parameters. A wrapper's inner optimizer has them too."""
@@ -291,12 +296,14 @@ def _first_parameter(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
     return next((p for group in optimizer.param_groups for p in group.get("params", ())), None)
 
 
-def _with_gradient(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
-    return (p for group in optimizer.param_groups for p in group.get("params", ()) if p.grad is not None)
+def _with_gradient(optimizer: torch.optim.Optimizer, *, backwards: bool = False) -> Iterator[torch.Tensor]:
+    step = -1 if backwards else 1
+    return (p for group in optimizer.param_groups[::step] for p in group.get("params", ())[::step] if p.grad is not None)
 
 
-def _ends(parameters: list[torch.Tensor]) -> list[torch.Tensor]:
-    return parameters[:1] + parameters[-1:]
+def _ends(optimizer: torch.optim.Optimizer) -> Gradients:
+    found = (next(_with_gradient(optimizer), None), next(_with_gradient(optimizer, backwards=True), None))
+    return tuple((weakref.ref(p), id(p.grad), version(p.grad)) for p in found if p is not None and p.grad is not None)
 
 
 def _is_capturing() -> bool:

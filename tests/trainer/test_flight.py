@@ -1,0 +1,90 @@
+"""One flight alone: whose exceptions are whose, and memory that is taken from under a copy."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+
+from hinan.trainer.capture import Capture
+from hinan.trainer.copying import Copying, SlotMap, enqueue, lanes
+from hinan.trainer.flight import Flight, bits, moved, watch, watch_bits
+from hinan.trainer.hostport import CpuPort
+from hinan.trainer.layout import make_plan
+
+
+def started(tensor: torch.Tensor) -> Copying:
+    plan = make_plan(Capture({"t": tensor}).take().tensors)
+    port = CpuPort()
+    slot = SlotMap("slot", memoryview(bytearray(plan.image_bytes)))
+    return enqueue(plan, lanes(plan, lambda device: port, {"t"}), {"t": tensor}, slot, lambda device: port)
+
+
+def test_an_exception_of_the_loop_passes_through_the_gate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal's handler may raise while the trainer waits. It reaches the loop, and the next boundary waits again."""
+    ended: list[Flight] = []
+    copying = started(torch.ones(8))
+    flight = Flight(copying, frozenset({"o"}), [], ended.append, check_bits=False)
+
+    def interrupted() -> None:
+        raise TimeoutError("the loop's own watchdog")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(copying, "hold_back", interrupted)
+        with pytest.raises(TimeoutError, match="own watchdog"):
+            flight.hold(["o"])
+    assert not flight.is_passed
+    flight.finish()
+    assert flight.is_passed
+    flight.land()
+    assert ended == [flight]
+    assert (flight.torn, flight.failure) == (None, None)
+
+
+def test_memory_that_is_taken_from_under_a_copy_is_noticed() -> None:
+    """Sharing a tensor moves its memory, also under aliases. What was read meanwhile is not sealed."""
+    tensor = torch.ones(1 << 10)
+    copying = started(tensor)
+    copying.join()
+    assert copying.moved_away() is None
+    tensor.share_memory_()
+    assert copying.moved_away() == "t"
+    ended: list[Flight] = []
+    flight = Flight(copying, frozenset({"o"}), [], ended.append, check_bits=False)
+    flight.finish()
+    flight.land()
+    assert flight.torn == "t"
+
+
+def test_a_parameter_with_another_storage_is_not_torn() -> None:
+    """Its old memory was kept for the copy."""
+    parameter = torch.nn.Parameter(torch.ones(1 << 10))
+    copying = started(parameter)
+    parameter.data = torch.zeros(1 << 10)
+    copying.join()
+    assert copying.moved_away() is None
+
+
+def test_bits_show_what_versions_do_not() -> None:
+    tensor = torch.nn.Parameter(torch.randn(8, 8))
+    counted, exact = watch([("t", tensor)]), watch_bits([("t", tensor)])
+    assert moved(counted) is moved(exact) is None
+    tensor.data.add_(1)
+    assert moved(counted) is None
+    assert moved(exact) == "t"
+    assert bits(torch.randn(3, 4).t()) != bits(torch.randn(3, 4).t())
+    assert bits(torch.zeros(0)) == bits(torch.zeros(0))
+
+
+def test_check_bits_holds_only_after_the_gate() -> None:
+    """The landing thread waits for the comparison at the gate, and for nothing else."""
+    landed = threading.Event()
+    flight = Flight(started(torch.ones(8)), frozenset({"o"}), [], lambda _: landed.set(), check_bits=True)
+    thread = threading.Thread(target=flight.land)
+    thread.start()
+    assert not landed.is_set()
+    flight.hold(["o"])
+    thread.join(10)
+    assert landed.is_set()
+    assert flight.torn is None
