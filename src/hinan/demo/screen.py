@@ -31,7 +31,7 @@ def describe(moment: Moment, began: float) -> str | None:
         case Kind.STEP:
             return None
         case Kind.HELD:
-            text = f"{step:<8} {rank}  {size} in RAM, stall {format_seconds(moment.span_s)}"
+            text = f"{step:<8} {rank}  {size} in RAM, stall {format_seconds(moment.stall_s)}"
         case Kind.DRAINING:
             text = f"{step:<8} {size} to the target"
         case Kind.PERSISTED:
