@@ -7,9 +7,12 @@ import threading
 import pytest
 import torch
 
+from hinan.core.errors import SavingError
+from hinan.core.ids import StepId
 from hinan.trainer.capture import Capture
 from hinan.trainer.copying import Copying, SlotMap, enqueue, lanes
 from hinan.trainer.flight import Flight, bits, moved, watch, watch_bits
+from hinan.trainer.handle import Handle
 from hinan.trainer.hostport import CpuPort
 from hinan.trainer.layout import make_plan
 
@@ -88,3 +91,17 @@ def test_check_bits_holds_only_after_the_gate() -> None:
     thread.join(10)
     assert landed.is_set()
     assert flight.torn is None
+
+
+def test_a_flight_that_could_not_end_is_no_success() -> None:
+    """A bug on the way to the seal leaves a handle that was neither held nor lost; whoever waits for it is told."""
+
+    def end(_: Flight) -> None:
+        raise ZeroDivisionError("bug")
+
+    handle = Handle(StepId(1, 1), lambda *_: None)
+    handle.flight = Flight(started(torch.ones(8)), frozenset(), [], end, check_bits=False)
+    with pytest.raises(ZeroDivisionError):
+        handle.flight.land()
+    with pytest.raises(SavingError, match="could not be sealed"):
+        handle.settle()

@@ -64,6 +64,8 @@ class Handle:
         if self.flight is not None:
             self.flight.finish()
             self.flight.wait()
+            if not self.held and self.lost is None:
+                self.lost = "it could not be sealed or given up; the log has the reason"
         if self.lost is not None:
             raise SavingError(f"step {self.step} was not evacuated: {self.lost}")
 
