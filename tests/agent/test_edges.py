@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -50,7 +52,7 @@ class Place:
         self.target.publish_attempt(r.ResumeRecord(n, parent.attempt if parent else None, parent.step if parent else 0, ""))
 
     def sealed(self, step_id: StepId, rank: int = 0, owner: tuple[int, int] = DEAD, world_size: int = 1) -> str:
-        slot = self.arena.new_slot(r.OwnerRecord(*owner, step_id.attempt, rank), HEADER.image_bytes)
+        slot, _ = self.arena.new_slot(r.OwnerRecord(*owner, step_id.attempt, rank), HEADER.image_bytes)
         self.fill(slot, step_id, rank, world_size)
         return slot
 
@@ -211,7 +213,7 @@ def test_a_new_attempt_calls_off_the_end_of_the_last(place: Place) -> None:
 def test_a_damaged_image_does_not_keep_the_agent_for_ever(place: Place) -> None:
     """An image that cannot be proven is no work left to do."""
     place.attempt(1, owner=DEAD)
-    slot = place.arena.new_slot(r.OwnerRecord(*DEAD, 1, 0), HEADER.image_bytes)
+    slot, _ = place.arena.new_slot(r.OwnerRecord(*DEAD, 1, 0), HEADER.image_bytes)
     place.fill(slot, StepId(1, 5), header_sum="0" * 32)
 
     async def scenario(node: Node, server: Server) -> None:
@@ -378,18 +380,87 @@ def test_an_image_about_to_be_proven_is_not_given_away(place: Place) -> None:
 
     async def main() -> None:
         node = place.node()
-        session = _Session(node, Server(node))
+        server = Server(node)
+        session = _Session(node, server)
         await session.answer(place.hello())
         node.state()
         node._start(Prove(old))
-        answer = await session.answer(m.Lease(HEADER.image_bytes, []))
+        asked = asyncio.create_task(session.answer(m.Lease(HEADER.image_bytes, [])))
+        await asyncio.sleep(0)  # its first look
+        await asyncio.gather(*node._tasks)
+        server._look()
+        answer = await asked
         assert isinstance(answer, m.Granted)
         assert answer.slot not in (old, new)
-        await asyncio.gather(*node._tasks)
         node.trainers.close()
         await node.finish()
 
     asyncio.run(main())
+
+
+def test_a_slot_that_found_no_room_is_not_tried_at_once_again(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request waits with two slots in use and no room for a third: it is tried once a heartbeat, not once a look, and
+    the loop answers others meanwhile. The first slot of a process is refused instead, with the reason."""
+    place.attempt(1)
+    tries = 0
+
+    def full(*_: object) -> None:
+        nonlocal tries
+        tries += 1
+        raise OSError(28, "No space left on device")
+
+    async def scenario(node: Node, server: Server) -> None:
+        session = _Session(node, server)
+        await session.answer(place.hello())
+        monkeypatch.setattr(place.arena, "new_slot", full)
+        refused = await session.answer(m.Lease(HEADER.image_bytes, []))
+        assert isinstance(refused, m.Refused) and "No space left" in refused.reason
+        monkeypatch.undo()
+        node.keeper.try_again()
+        slots = [await session.answer(m.Lease(HEADER.image_bytes, None)) for _ in range(2)]
+        assert all(isinstance(slot, m.Granted) for slot in slots)
+        monkeypatch.setattr(place.arena, "new_slot", full)
+        asked = asyncio.create_task(session.answer(m.Lease(HEADER.image_bytes, None)))
+        for _ in range(200):
+            node.look()
+            await asyncio.sleep(0)
+            await asyncio.gather(*node._tasks, return_exceptions=True)
+        assert tries == 2 and not asked.done()
+        monkeypatch.undo()
+        node.keeper.try_again()
+        node.look()
+        assert isinstance(await asked, m.Granted)
+
+    live(place, scenario)
+
+
+def test_slots_are_made_one_at_a_time_and_nobody_waits_meanwhile(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Zeroing a slot takes seconds. Others are answered, and what is left of the RAM is looked at when it is over."""
+    place.attempt(1)
+    inside, go_on = threading.Event(), threading.Event()
+    new_slot = place.arena.new_slot
+
+    def slow(*arguments: Any) -> tuple[str, int]:
+        inside.set()
+        assert go_on.wait(20)
+        return new_slot(*arguments)
+
+    async def scenario(node: Node, server: Server) -> None:
+        monkeypatch.setattr(place.arena, "new_slot", slow)
+        order, orders = node.keeper._order, []
+        monkeypatch.setattr(node.keeper, "_order", lambda *what: orders.append(order(*what)))
+        sessions = [_Session(node, server) for _ in range(2)]
+        for session in sessions:
+            await session.answer(place.hello())
+        asked = [asyncio.create_task(s.answer(m.Lease(HEADER.image_bytes, None))) for s in sessions]
+        assert await asyncio.to_thread(inside.wait, 20)
+        assert isinstance(await sessions[0].answer(m.Status()), m.Done)
+        assert len(orders) == 1 and not any(task.done() for task in asked)
+        go_on.set()
+        granted = await asyncio.gather(*asked)
+        assert len({answer.slot for answer in granted if isinstance(answer, m.Granted)}) == 2
+
+    live(place, scenario)
 
 
 def test_a_new_agent_leaves_a_seal_in_the_making_alone(place: Place) -> None:

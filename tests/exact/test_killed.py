@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from hinan.tiers.mapping import read_file
+from hinan.tiers.reading import read_file
 from tests.harness.job import Job, assert_same_run, until
 from tests.programs.loop import losses, resumes
 from tests.trainer.helpers import saved_tensors

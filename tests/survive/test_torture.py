@@ -23,7 +23,7 @@ from hinan.core.errors import HinanError
 from hinan.core.ids import StepId
 from hinan.core.lineage import lineage
 from hinan.host.process import Process
-from hinan.tiers.mapping import read_file
+from hinan.tiers.reading import read_file
 from hinan.tiers.target import TOMBSTONE
 from hinan.tiers.views import flaw_of
 from tests.harness.job import Job, until

@@ -22,8 +22,9 @@ from hinan.host.process import this_process
 from hinan.tiers import durable
 from hinan.tiers.arena import AGENT, LOCK, PROVEN, SEALED, Arena
 from hinan.tiers.durable import ImageWriter
-from hinan.tiers.mapping import map_file, read_file
+from hinan.tiers.mapping import map_file
 from hinan.tiers.publish import PART_SUFFIX, AlreadyPublished, publish, read_fact
+from hinan.tiers.reading import read_file
 from hinan.tiers.target import Target
 from tests.harness.disks import Disks, fill
 
@@ -416,7 +417,7 @@ def seal(arena: Arena, slot: str, step: int = 10) -> None:
 
 def test_a_slot_goes_facts_first(arena: Arena) -> None:
     """Facts are withdrawn before the bytes they describe, and a slot that was removed leaves nothing."""
-    slot = arena.new_slot(owner(), 4096)
+    slot, _ = arena.new_slot(owner(), 4096)
     seal(arena, slot)
     (files,) = arena.scan()
     assert files.sealed is not None and files.proven is not None and files.image_bytes == 4096
@@ -438,13 +439,13 @@ def test_a_mem_1_a_slot_without_room_leaves_nothing(disks: Disks) -> None:
     assert caught.value.errno == errno.ENOSPC
     assert names(arena.root) == []
     filler.unlink()
-    slot = arena.new_slot(owner(), 256 << 10)
+    slot, _ = arena.new_slot(owner(), 256 << 10)
     assert os.stat(arena.path(slot)).st_blocks * 512 >= 256 << 10
 
 
 def test_torn_facts_are_absent_and_reported(arena: Arena) -> None:
     """A seal that does not parse counts as absent; a slot whose owner is unreadable is nobody's; both are reported."""
-    slot = arena.new_slot(owner(), 4096)
+    slot, _ = arena.new_slot(owner(), 4096)
     (arena.root / (slot + SEALED)).write_bytes(b'{"hinan":"sea')
     (files,) = arena.scan()
     assert files.sealed is None and slot + SEALED in arena.problems
@@ -455,7 +456,7 @@ def test_torn_facts_are_absent_and_reported(arena: Arena) -> None:
 
 def test_a_sweep_removes_what_a_kill_left_unfinished(arena: Arena) -> None:
     """Temporary files and facts without an image go; whole slots stay."""
-    slot = arena.new_slot(owner(), 4096)
+    slot, _ = arena.new_slot(owner(), 4096)
     seal(arena, slot)
     (arena.root / f".x{PART_SUFFIX}").write_bytes(b"")
     (arena.root / f"00000-000009{SEALED}").write_bytes(b"")
@@ -499,7 +500,7 @@ def test_a_mem_4_an_arena_is_removed_only_when_nobody_needs_it(
     run_id = target.run().run_id
     device = os.stat(target.root).st_dev + (1 if how == "not mounted" else 0)
     arena.publish(AGENT, r.AgentRecord("node", run_id, 1, 0, str(target.root), str(arena.root), device))
-    slot = arena.new_slot(r.OwnerRecord(2**22 + 1, 0, 1, 0), 4096)
+    slot, _ = arena.new_slot(r.OwnerRecord(2**22 + 1, 0, 1, 0), 4096)
     seal(arena, slot)
     target.publish_attempt(r.ResumeRecord(1, None, 0, "now"))
     mine = Arena(arena.root.parents[1] / "mine" / "node")

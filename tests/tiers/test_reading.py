@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import threading
 from pathlib import Path
@@ -17,8 +18,9 @@ from hinan.formats import digest
 from hinan.formats.digest import Proof, box_records, damages
 from hinan.formats.image import Entry, lay_out
 from hinan.formats.records import BoxRecord, ProvenRecord, SealedRecord, fact_sum
-from hinan.tiers import mapping
-from hinan.tiers.mapping import let_go, map_file, populate_for_reading, read_file, read_header
+from hinan.tiers import reading
+from hinan.tiers.mapping import let_go, map_file, populate_for_reading, read_header
+from hinan.tiers.reading import read_file
 from hinan.tiers.views import flaw_of, read_checked
 
 CHUNK_BYTES = 4096
@@ -51,7 +53,7 @@ class Made:
 
 @pytest.fixture
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
-    monkeypatch.setattr(mapping, "READ_BYTES", CHUNK_BYTES)
+    monkeypatch.setattr(reading, "READ_BYTES", CHUNK_BYTES)
     return Made(tmp_path / "image")
 
 
@@ -96,7 +98,7 @@ def test_what_is_not_the_proven_image_is_a_flaw(made: Made) -> None:
 def test_short_reads_lose_nothing(most: int, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file system that gives only some bytes at a time, also at odd places past the page cache."""
     preadv = os.preadv
-    monkeypatch.setattr(mapping, "READ_BYTES", 4 * CHUNK_BYTES)
+    monkeypatch.setattr(reading, "READ_BYTES", 4 * CHUNK_BYTES)
     monkeypatch.setattr(os, "preadv", lambda fd, views, at: preadv(fd, [views[0][:most]], at))
     assert made.check() is None
 
@@ -106,7 +108,7 @@ def test_a_file_system_that_refuses_direct_reads_late(made: Made, monkeypatch: p
     preadv, direct_reads = os.preadv, []
 
     def refusing(fd: int, views: Any, at: int) -> int:
-        if mapping.fcntl.fcntl(fd, mapping.fcntl.F_GETFL) & os.O_DIRECT:
+        if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_DIRECT:
             direct_reads.append(at)
             raise OSError(errno.EINVAL, "planted")
         return preadv(fd, views, at)

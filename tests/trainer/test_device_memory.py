@@ -88,7 +88,7 @@ def test_a_mem_6_the_sum_states_real_bytes(gib: float) -> None:
 def test_a_mem_6_a_slot_takes_the_pages_of_its_image(disks: Disks) -> None:
     """A-MEM-6: a slot just above a power of two takes no page more than its image."""
     arena = Arena(disks.tmpfs("ram", 4 << 20))
-    slot = arena.new_slot(OwnerRecord(os.getpid(), 0, 1, 0), (1 << 20) + PAGE)
+    slot, _ = arena.new_slot(OwnerRecord(os.getpid(), 0, 1, 0), (1 << 20) + PAGE)
     stat = arena.path(slot).stat()
     assert (stat.st_size, stat.st_blocks * 512) == ((1 << 20) + PAGE, (1 << 20) + PAGE)
     assert arena.held_bytes() == (1 << 20) + PAGE

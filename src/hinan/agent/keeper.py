@@ -2,6 +2,7 @@
 
 Owns:      the leases (who fills what) and the read leases. The facts in the arena are the truth about everything else.
 Promises:  a slot is leased to at most one process, and only when the rules of `core.watermark` let its bytes go.
+           Nothing here waits: a slot that has to be made is ordered, and leased when it is there.
 """
 
 from __future__ import annotations
@@ -18,13 +19,19 @@ from hinan.formats.records import OwnerRecord, SealedRecord
 from hinan.tiers.arena import SEALED, Arena, SlotFiles
 
 Room = Callable[[], dict[str, Limit]]
+Order = Callable[[OwnerRecord, int], None]
+"""Have a slot of so many bytes made for a process, in the background; `Keeper.made` is called when it is over."""
 
 
 class Keeper:
     """The slots of one arena."""
 
-    def __init__(self, arena: Arena, trainers: Trainers, room: Room) -> None:
-        self._arena, self._trainers, self._room = arena, trainers, room
+    def __init__(self, arena: Arena, trainers: Trainers, room: Room, order: Order) -> None:
+        self._arena, self._trainers, self._room, self._order = arena, trainers, room, order
+        self._ordered = False
+        """A slot is being made. One at a time: what the next one would find left of the RAM is not known before."""
+        self._failed: dict[tuple[int, int], OSError] = {}
+        """Why no slot of so many bytes could be made for a process, until it is tried again."""
         self._readers: Counter[str] = Counter()
         self._found: set[str] = set()
         self.files: dict[str, SlotFiles] = {}
@@ -93,20 +100,18 @@ class Keeper:
         slot = slot_to_lease(slots, trainer.process.pid, trainer.rank, image_bytes, stays)
         if slot is None:
             self._drop_other_sizes(mine, trainer, image_bytes, stays)
-            name = self._new_slot(mine, trainer, image_bytes, local_ranks)
-            if name is None:
-                return None
-        else:
-            _, effects = advance(slot.phase, Event.RECYCLE if slot.is_sealed else Event.LEASE)
-            # Ordering: facts go before the lease is given, so that no fact ever stands beside bytes being written.
-            self._arena.do(slot.name, effects)
-            name = slot.name
-        self._found.discard(name)
-        self.unprovable.pop(name, None)
-        trainer.leased.add(name)
-        return name
+            self._order_one(mine, trainer, image_bytes, local_ranks)
+            return None
+        _, effects = advance(slot.phase, Event.RECYCLE if slot.is_sealed else Event.LEASE)
+        # Ordering: facts go before the lease is given, so that no fact ever stands beside bytes being written.
+        self._arena.do(slot.name, effects)
+        self._found.discard(slot.name)
+        self.unprovable.pop(slot.name, None)
+        trainer.leased.add(slot.name)
+        return slot.name
 
-    def _new_slot(self, mine: list[Slot], trainer: Trainer, image_bytes: int, local_ranks: int) -> str | None:
+    def _order_one(self, mine: list[Slot], trainer: Trainer, image_bytes: int, local_ranks: int) -> None:
+        """Have another slot made, if there is room for it."""
         held_bytes = sum(files.image_bytes for files in self.files.values())
 
         def own(slot: Slot) -> bool:
@@ -114,18 +119,32 @@ class Keeper:
 
         enough = len([s for s in mine if s.name in self.files and s.image_bytes == image_bytes and own(s)])
         try:
+            if (failure := self._failed.get((trainer.process.pid, image_bytes))) is not None:
+                raise failure
+            if self._ordered:
+                return
             allowed = slots_that_fit(Need(local_ranks, SLOTS_A_RANK, image_bytes), self._room(), held_bytes)
-            # A living process of an older attempt keeps its slots until it ends; what is left of the RAM is for this one.
-            counted = [s for s in mine if s.name in self.files and (own(s) or not s.owner_alive)]
-            if len(counted) >= allowed:
-                return None
-            owner = OwnerRecord(trainer.process.pid, trainer.process.start_ticks, trainer.attempt, trainer.rank)
-            return self._arena.new_slot(owner, image_bytes)
         except (BudgetError, OSError):
             # Somebody else has filled the memory since: the slots that are there must do, and one of them will be free.
             if enough >= FEWEST_SLOTS:
-                return None
+                return
             raise
+        # A living process of an older attempt keeps its slots until it ends; what is left of the RAM is for this one.
+        counted = [s for s in mine if s.name in self.files and (own(s) or not s.owner_alive)]
+        if len(counted) < allowed:
+            self._ordered = True
+            process = trainer.process
+            self._order(OwnerRecord(process.pid, process.start_ticks, trainer.attempt, trainer.rank), image_bytes)
+
+    def made(self, owner: OwnerRecord, image_bytes: int, failure: OSError | None) -> None:
+        """A slot that was ordered is there, or why it is not."""
+        self._ordered = False
+        if failure is not None:
+            self._failed[owner.pid, image_bytes] = failure
+
+    def try_again(self) -> None:
+        """Forget what failed: there may be room for another slot by now."""
+        self._failed.clear()
 
     def _drop_other_sizes(self, mine: list[Slot], trainer: Trainer, image_bytes: int, stays: dict[str, str]) -> None:
         """The state's structure has changed: room for images of the old length is given back when nothing needs it."""
@@ -141,6 +160,7 @@ class Keeper:
         self.files.pop(name, None)
         self._found.discard(name)
         self.unprovable.pop(name, None)
+        self._failed.clear()  # there is more room now
 
     def read(self, names: list[str]) -> None:
         """Take read leases."""

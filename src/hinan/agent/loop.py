@@ -1,7 +1,8 @@
 """The agent's life: look at what is known, do what the agenda says, look again.
 
-Owns:      the threads that block (one to prove, one to drain, one that reads and tidies the target) and the moments at
-           which the world is looked at again: a message, a process's end, a finished task, the heartbeat.
+Owns:      the threads that block (one to reserve slots, one to prove, one to drain, one that reads and tidies the
+           target) and the moments at which the world is looked at again: a message, a process's end, a finished task, the
+           heartbeat.
 Promises:  the loop itself never waits for a file system, a trainer or a peer.
 Relies on: `core.agenda` for every decision.
 """
@@ -30,6 +31,7 @@ from hinan.core.ids import StepId
 from hinan.core.retention import Keep
 from hinan.core.rounds import Wish
 from hinan.core.slot import Slot
+from hinan.formats.records import OwnerRecord
 from hinan.host.limits import room
 from hinan.host.mounts import visibility_s
 from hinan.tiers.arena import Arena, SlotFiles
@@ -56,7 +58,7 @@ class Node:
         """Nothing is deleted before a trainer has said how much to keep."""
         self.trainers = Trainers(self._trainer_ended)
         self.ram_cap_bytes: int | None = None
-        self.keeper = Keeper(arena, self.trainers, self._room)
+        self.keeper = Keeper(arena, self.trainers, self._room, self._order_slot)
         self._device = file_system(target.root)
         self.snapshot = Snapshot(taken_at=time.monotonic())  # not read yet, which is not lost yet
         self.slots: tuple[Slot, ...] = ()
@@ -85,7 +87,7 @@ class Node:
         self._changed = asyncio.Event()
         self._ending = threading.Event()
         self._busy: set[str] = set()
-        self._threads = {lane: ThreadPoolExecutor(1, f"hinan-{lane}") for lane in ("prove", "drain", "target")}
+        self._threads = {lane: ThreadPoolExecutor(1, f"hinan-{lane}") for lane in ("reserve", "prove", "drain", "target")}
         self.drainer = Drainer(arena, target, lambda: served_attempt(target, node), self._ending.wait)
         self._tasks: set[asyncio.Task[None]] = set()
         self._draining: asyncio.Task[None] | None = None
@@ -222,6 +224,7 @@ class Node:
             self._unproven = {slot: told for slot, told in self._unproven.items() if slot in self.keeper.files}
             for slot in self._unproven:
                 self.keeper.unprovable.pop(slot, None)  # a tmpfs that was full may have room for the digests again
+            self.keeper.try_again()
             self.refresh_soon()
             self._report_target()
             self.look()  # also when reading the target hangs: time has passed, and some wait for that
@@ -274,6 +277,22 @@ class Node:
 
         task.add_done_callback(done)
         return task
+
+    def _order_slot(self, owner: OwnerRecord, image_bytes: int) -> None:
+        self._background("reserve", self._reserve(owner, image_bytes))
+
+    async def _reserve(self, owner: OwnerRecord, image_bytes: int) -> None:
+        began, failure = time.monotonic(), None
+        try:
+            slot, huge_bytes = await asyncio.get_running_loop().run_in_executor(
+                self._threads["reserve"], self.arena.new_slot, owner, image_bytes, self._ending.is_set
+            )
+            took_s = time.monotonic() - began
+            log.info("slot.reserved slot=%s bytes=%d huge_bytes=%d s=%.3f", slot, image_bytes, huge_bytes, took_s)
+        except OSError as error:
+            failure = error
+        finally:
+            self.keeper.made(owner, image_bytes, failure)
 
     async def _prove(self, files: SlotFiles) -> None:
         slot, sealed = files.name, files.sealed

@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -27,7 +27,8 @@ from hinan.core.errors import FormatError
 from hinan.core.ids import StepId, parse_slot_name, parse_step_directory, slot_name, step_directory
 from hinan.core.slot import Effect
 from hinan.formats import records
-from hinan.tiers.publish import PART_SUFFIX, publish, read_fact
+from hinan.tiers.publish import PART_SUFFIX, part_name, publish, read_fact
+from hinan.tiers.reserve import reserve
 
 IMAGE, OWNER, SEALED, PROVEN, LOST = ".img", ".owner", ".sealed", ".proven", ".lost"
 LOCK, SOCKET, LOG, OLD_LOG, AGENT = "agent.lock", "agent.sock", "agent.log", "agent.log.1", "owner.json"
@@ -142,26 +143,35 @@ class Arena:
         """Let go of what was read of facts whose names begin so; what stands is read again."""
         self._cache = {key: fact for key, fact in self._cache.items() if not key[0].startswith(prefix)}
 
-    def new_slot(self, owner: records.OwnerRecord, image_bytes: int) -> str:
-        """Create and reserve an image file for one trainer process; its name.
+    def new_slot(
+        self, owner: records.OwnerRecord, image_bytes: int, stop: Callable[[], bool] = lambda: False
+    ) -> tuple[str, int]:
+        """Create and reserve an image file for one trainer process; its name, and how many of its bytes lie in huge pages.
 
+        Takes as long as zeroing so much memory. The image appears under its name when all of its pages are there.
+
+        Args:
+            stop: see `tiers.reserve`.
         Raises:
             OSError: ENOSPC when the tmpfs or a memory limit has no room; nothing is left behind.
         """
         taken = [parsed[1] for name in self._names(OWNER) if (parsed := parse_slot_name(name)) and parsed[0] == owner.rank]
         name = slot_name(owner.rank, max(taken, default=0) + 1)
+        aside = self.root / part_name(name + IMAGE)
         try:
             self.publish(name + OWNER, owner)
-            fd = os.open(self.path(name), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            fd = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             try:
-                # Why: tmpfs promises room only for allocated pages; without this a full tmpfs is a SIGBUS in the trainer.
-                os.posix_fallocate(fd, 0, image_bytes)
+                huge_bytes = reserve(fd, image_bytes, stop)
             finally:
                 os.close(fd)
+            os.link(aside, self.path(name))
         except OSError:
             self.remove(name)
             raise
-        return name
+        finally:
+            aside.unlink(missing_ok=True)
+        return name, huge_bytes
 
     def do(self, slot: str, effects: tuple[Effect, ...]) -> None:
         """Carry out the effects of a slot transition, in their order."""

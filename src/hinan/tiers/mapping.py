@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import errno
-import fcntl
 import mmap
 import os
 import stat
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Self
 
 from hinan.core.errors import FormatError
-from hinan.formats.image import ALIGNMENT_BYTES, Header, header_bytes, parse_header
+from hinan.formats.image import Header, header_bytes, parse_header
 
-READ_BYTES = 8 << 20
-READERS = 3
-"""While one piece is on its way from the disk, the memory of others is made, which takes a third as long."""
+HUGE_BYTES = 2 << 20
+"""A huge page of x86 and of most ARM kernels. Where they are larger, maps are as they were: pages of the usual size."""
 
-_MADV_POPULATE_READ, _MADV_POPULATE_WRITE = 22, 23  # linux/mman.h; not in Python's mmap module
-_madvise = ctypes.CDLL(None).madvise
+_MADV_POPULATE_READ, _MADV_POPULATE_WRITE, _MADV_COLLAPSE = 22, 23, 25  # linux/mman.h; not in Python's mmap module
+_MAP_FIXED, _MAP_NORESERVE = 0x10, 0x4000
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_madvise = _LIBC.madvise
 _madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+_mmap = _LIBC.mmap
+_mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+_mmap.restype = ctypes.c_void_p
 
 
-def _open(path: Path, flags: int) -> int:
+def open_regular(path: Path, flags: int) -> int:
     """Open a regular file; anything else (a pipe would make the opener wait for ever) is refused."""
     fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -43,16 +43,49 @@ def map_file(path: Path, *, writable: bool = False) -> memoryview:
 
     Ownership: the mapping lives as long as any view of it; nothing closes it under a reader.
     """
-    fd = _open(path, os.O_RDWR if writable else os.O_RDONLY)
+    fd = open_regular(path, os.O_RDWR if writable else os.O_RDONLY)
     try:
-        size_bytes = os.fstat(fd).st_size
-        if size_bytes == 0:
-            return memoryview(b"")
-        mapped = mmap.mmap(fd, size_bytes, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_COPY)
+        return map_descriptor(fd, os.fstat(fd).st_size, writable=writable)
     finally:
         os.close(fd)
+
+
+def map_descriptor(fd: int, size_bytes: int, *, writable: bool) -> memoryview:
+    """Map the first bytes of an open file, as `map_file` does; a huge page of it takes one entry."""
+    if size_bytes == 0:
+        return memoryview(b"")
+    if size_bytes < HUGE_BYTES:
+        mapped = mmap.mmap(fd, size_bytes, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_COPY)
+        start = 0
+    else:
+        # Why over a mapping of nothing: only a file mapped at a multiple of the huge page has it in one entry, Python
+        # cannot ask for an address, and the object that owns all of it unmaps what lies in it.
+        room = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+        mapped = mmap.mmap(-1, size_bytes + HUGE_BYTES, flags=room)
+        start = -_address(memoryview(mapped)) % HUGE_BYTES
+        _map_over(memoryview(mapped)[start : start + size_bytes], fd, writable=writable)
     mapped.madvise(mmap.MADV_DONTFORK)
-    return memoryview(mapped)
+    return memoryview(mapped)[start : start + size_bytes]
+
+
+def _map_over(view: memoryview, fd: int, *, writable: bool) -> None:
+    flags = (mmap.MAP_SHARED if writable else mmap.MAP_PRIVATE) | _MAP_FIXED
+    address = _address(view)
+    if _mmap(address, len(view), mmap.PROT_READ | mmap.PROT_WRITE, flags, fd, 0) != address:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def _address(view: memoryview) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(view))
+
+
+def collapse(view: memoryview) -> bool:
+    """Put the pages of a shared mapping into huge ones, whole multiples of `HUGE_BYTES`; whether all of them are.
+
+    Works on any tmpfs, whatever its `huge=`, from Linux 6.1 on. The address must be a multiple of the huge page, as that of
+    `map_descriptor` is. An extent of which no page exists yet is refused. Releases the GIL.
+    """
+    return bool(_madvise(_address(view), len(view), _MADV_COLLAPSE) == 0)
 
 
 def populate(view: memoryview) -> None:
@@ -85,7 +118,7 @@ def _advise_in_parts(view: memoryview, advice: int, threads: int) -> None:
 
 def _advise(view: memoryview, advice: int) -> None:
     if len(view):
-        _madvise(ctypes.addressof(ctypes.c_char.from_buffer(view)), len(view), advice)
+        _madvise(_address(view), len(view), advice)
 
 
 def use_huge_pages(address: int, size_bytes: int) -> None:
@@ -105,123 +138,6 @@ def anonymous(size_bytes: int) -> memoryview:
         mapped.madvise(mmap.MADV_HUGEPAGE)
     mapped.madvise(mmap.MADV_DONTFORK)
     return memoryview(mapped)
-
-
-class Reading:
-    """A whole file on its way into memory of our own: large pieces, past the page cache, a few at a time.
-
-    `view` fills while this lives; `wait_for` says how far. Close it (or leave its `with`) before anything else.
-    Why past the page cache: its copy would cost a second pass over memory, and nobody reads the file again.
-    """
-
-    def __init__(self, path: Path) -> None:
-        """
-        Raises:
-            OSError: it cannot be opened.
-            FormatError: it is not a regular file.
-        """
-        self._path, self._fd = path, _open(path, os.O_RDONLY)
-        self.size_bytes = os.fstat(self._fd).st_size
-        self.view = anonymous(self.size_bytes)
-        self._direct = self.size_bytes % ALIGNMENT_BYTES == 0 and _set_direct(self._fd, wanted=True)
-        if not self._direct:
-            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
-        self._changed = threading.Condition()
-        self._next, self._arrived, self._done = 0, 0, set[int]()
-        self._failure: Exception | None = None
-        self._threads = [threading.Thread(target=self._work, name="hinan-read", daemon=True) for _ in range(READERS)]
-        for thread in self._threads:
-            thread.start()
-
-    def wait_for(self, end_bytes: int) -> int:
-        """Wait until the file has arrived up to a byte; how many have arrived.
-
-        Raises:
-            OSError: it cannot be read.
-            FormatError: it became shorter while it was read.
-        """
-        with self._changed:
-            self._changed.wait_for(lambda: self._failure is not None or self._arrived >= end_bytes)
-            if self._failure is not None:
-                raise self._failure
-            return self._arrived
-
-    def close(self) -> None:
-        """Stop reading."""
-        with self._changed:
-            self._next = self.size_bytes
-        for thread in self._threads:
-            thread.join()
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _work(self) -> None:
-        while True:
-            with self._changed:
-                at, self._next = self._next, self._next + READ_BYTES
-                if at >= self.size_bytes or self._failure is not None:
-                    return
-            try:
-                self._read(at, min(at + READ_BYTES, self.size_bytes))
-            except Exception as error:  # noqa: BLE001 - raised where the bytes are waited for
-                with self._changed:
-                    self._failure = self._failure or error
-                    self._changed.notify_all()
-                return
-            with self._changed:
-                self._done.add(at)
-                while self._arrived in self._done:
-                    self._done.discard(self._arrived)
-                    self._arrived = min(self._arrived + READ_BYTES, self.size_bytes)
-                self._changed.notify_all()
-
-    def _read(self, at: int, end: int) -> None:
-        while at < end:
-            direct = self._direct
-            try:
-                got = os.preadv(self._fd, [self.view[at:end]], at)
-            except OSError as error:
-                if not (direct and error.errno == errno.EINVAL):
-                    raise
-                self._leave_direct()
-                continue
-            if got == 0:
-                raise FormatError(
-                    f"{self._path} ended at byte {at} of {self.size_bytes} while it was read", file=str(self._path)
-                )
-            at += got  # to an odd place, after a short read: the next one is refused, and the cache serves it
-
-    def _leave_direct(self) -> None:
-        self._direct = False
-        _set_direct(self._fd, wanted=False)
-
-
-def _set_direct(fd: int, *, wanted: bool) -> bool:
-    """Bypass the page cache from now on, or no longer; False where the file system refuses."""
-    flags = fcntl.fcntl(fd, fcntl.F_GETFL)
-    try:
-        fcntl.fcntl(fd, fcntl.F_SETFL, flags | os.O_DIRECT if wanted else flags & ~os.O_DIRECT)
-    except OSError:
-        return False
-    return True
-
-
-def read_file(path: Path) -> memoryview:
-    """Read a whole file into memory of our own.
-
-    Raises:
-        FormatError: it became shorter while it was read.
-    """
-    with Reading(path) as reading:
-        reading.wait_for(reading.size_bytes)
-        return reading.view
 
 
 def read_header(image: memoryview, name: str) -> tuple[bytes, Header]:

@@ -10,7 +10,8 @@ from hinan.core.ids import StepId, image_file, manifest_file, parse_rank_file, p
 from hinan.formats.digest import damages
 from hinan.formats.records import ProvenRecord, SealedRecord, fact_sum
 from hinan.tiers.arena import PROVEN, SEALED, Arena
-from hinan.tiers.mapping import map_file, read_file, read_header
+from hinan.tiers.mapping import map_file, read_header
+from hinan.tiers.reading import read_file
 from hinan.tiers.target import COMMIT, Target
 
 

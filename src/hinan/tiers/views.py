@@ -12,7 +12,8 @@ from hinan.formats.digest import Proof, damages
 from hinan.formats.image import header_bytes
 from hinan.formats.records import ManifestRecord, ProvenRecord, SealedRecord, fact_sum
 from hinan.tiers.arena import Arena, SlotFiles
-from hinan.tiers.mapping import Reading, map_file, read_header
+from hinan.tiers.mapping import map_file, read_header
+from hinan.tiers.reading import Reading
 from hinan.tiers.target import COMMIT, Target
 
 
