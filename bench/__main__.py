@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from bench.child import TMPFS, Settings
 from bench.figures import MODULES
+from bench.proc import end_agents
 from bench.row import Row
 
 STATE_BYTES = 1_500_000_000
@@ -50,12 +52,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def places(parent: Path) -> Iterator[tuple[Path, Path]]:
-    """A directory for targets and one for arenas; both gone afterwards."""
+    """A directory for targets and one for arenas; both gone afterwards, with their agents, also after a SIGTERM."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     directory = Path(tempfile.mkdtemp(prefix="hinan-bench-", dir=parent.absolute()))
     ram = Path(tempfile.mkdtemp(prefix="hinan-bench-", dir=TMPFS))
     try:
         yield directory, ram
     finally:
+        end_agents(directory)
         shutil.rmtree(directory, ignore_errors=True)
         shutil.rmtree(ram, ignore_errors=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ from bench.proc import agents
 from bench.row import sampled
 
 from bench import device
+from tests.harness.job import until
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -39,6 +41,20 @@ def test_json_has_exactly_the_promised_keys_and_nothing_is_left(tmp_path: Path) 
     low, high = row["interval"]
     assert 0 < low <= row["ratio"] <= high
     assert row["floor_s"] > 0
+    assert list(tmp_path.iterdir()) == []
+    assert agents(tmp_path) == []
+    assert [n for n in set(os.listdir("/dev/shm")) - before if n.startswith("hinan-bench-")] == []
+
+
+@pytest.mark.slow
+def test_one_that_is_asked_to_end_leaves_nothing(tmp_path: Path) -> None:
+    """SIGTERM while a child evacuates: the child and its agent end, and both directories go."""
+    before = set(os.listdir("/dev/shm"))
+    command = [sys.executable, "-m", "bench", "--only", "growth_rss", "--state-bytes", "1000000", "--dir", str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as bench:
+        until(lambda: agents(tmp_path) != [], what="an agent")
+        bench.terminate()
+        assert bench.wait(60) == 128 + signal.SIGTERM
     assert list(tmp_path.iterdir()) == []
     assert agents(tmp_path) == []
     assert [n for n in set(os.listdir("/dev/shm")) - before if n.startswith("hinan-bench-")] == []
