@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 
 def status(pid: int | str) -> dict[str, int]:
@@ -52,6 +53,14 @@ def wait_for_agent(ram: Path) -> None:
 def wait_for_no_arena(ram: Path) -> None:
     """Wait until no image and no agent is left below `ram`."""
     _wait(lambda: not any(p.name.endswith((".img", ".sock")) for p in ram.rglob("*")), f"an arena stays below {ram}")
+
+
+def wait_for_slot(evac: Any) -> None:
+    """Wait until the slot of the next evacuation is there, mapped and touched in this process."""
+    liaison = evac._liaison
+    with liaison._changed:
+        if not liaison._changed.wait_for(lambda: liaison._lease is not None, 120.0):
+            raise TimeoutError("no slot is there")
 
 
 def _wait(reached: Callable[[], bool], complaint: str, timeout_s: float = 30.0) -> None:
