@@ -124,6 +124,8 @@ def test_check_exit_codes(dump: Path, tmp_path: Path) -> None:
         (("--from", "/nonexistent"), "cannot read"),
         (("explain",), "0x4012345000"),
         (("explain", "12:00.0", "--sample"), "0x4012345000"),
+        (("explain", "0x1000", "--file", "/x"), "not both"),
+        (("explain", "--arena", "--file", "/x"), "not both"),
         (("--sample", "--svg", "/nonexistent/x.svg"), "cannot write"),
     ],
 )
@@ -167,6 +169,8 @@ def test_explain_json() -> None:
     """Packets are their header bytes."""
     answer = as_json("explain", "0x7fed1234", "--sample", "--size", "4")
     assert answer["packets"] == ["40 00 00 01 12 00 00 0f 7f ed 12 34"]
+    assert answer["labels"]["route"] == "reported"
+    assert answer["labels"]["packets"] == answer["labels"]["address"] == "illustration"
     assert answer["route"]["destination"] == "system memory"
 
 
@@ -176,8 +180,9 @@ def test_explain_file(tmp_path: Path) -> None:
     path.write_bytes(bytes(8192))
     found = run("explain", "--file", str(path), "--sample")
     assert found.exit_code == 0
-    assert "Pages of the file" in found.stdout
+    assert "Some of its pages" in found.stdout
     assert "   read" in found.stdout or "unknown (root needed)" in found.stdout
+    assert "windows and BARs: illustration" in found.stdout or "the physical address is not known" in found.stdout
 
 
 def test_capture_and_read_back(dump: Path, tmp_path: Path) -> None:

@@ -161,6 +161,13 @@ def test_pages_of_a_file_in_tmpfs(tmp_path: Path) -> None:
         assert page.physical != 0
 
 
+def test_pages_are_spread() -> None:
+    """The first, the last, and others between; a small file shows all."""
+    assert pages.spread(1, 4) == [0]
+    assert pages.spread(3, 4) == [0, 1, 2]
+    assert pages.spread(20_971_520, 4) == [0, 6990506, 13981012, 20971519]
+
+
 def test_pagemap_entries() -> None:
     """Bit 63 is "present"; a frame of zero is a refusal, not an address."""
     assert pages.frame_of(1 << 63 | 0x1234) == 0x1234

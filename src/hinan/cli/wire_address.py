@@ -1,4 +1,7 @@
-"""`hinan wire explain` and `hinan wire dma`: what an address means, and which packets carry bytes to it."""
+"""`hinan wire explain` and `hinan wire dma`: what an address means, and which packets carry bytes to it.
+
+Wire knows no arenas, and arenas know no wire: this verb finds the slot and hands its file over.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,30 @@ from typing import Annotated, Any
 
 import typer
 
+from hinan.cli.arenas import held_slot
 from hinan.cli.wire_options import AsJson, Asked, From, GpuOption, Sample, gpu_of, machine_of, show, show_json
 from hinan.core.errors import ConfigError
-from hinan.core.units import parse_bytes
+from hinan.core.units import format_bytes, parse_bytes
+
+_Where = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[ADDRESS|TARGET]",
+        help="A physical or bus address, such as 0x4012345000; with --arena the target of a run.",
+    ),
+]
+_ArenaFlag = Annotated[
+    bool,
+    typer.Option(
+        "--arena", help="The newest step that an agent holds in RAM here; TARGET names the run if there are several."
+    ),
+]
 
 
 def explain(
     context: typer.Context,
-    address: Annotated[str | None, typer.Argument(help="A physical or bus address, such as 0x4012345000.")] = None,
+    where: _Where = None,
+    arena: _ArenaFlag = False,
     file: Annotated[Path | None, typer.Option("--file", help="A file in tmpfs: explain where its pages are.")] = None,
     size: Annotated[str, typer.Option("--size", help="Bytes that are written there.")] = "4KiB",
     sources: From = None,
@@ -30,9 +49,9 @@ def explain(
 
     asked = context.obj.after(Asked(sources, sample, None, gpu))
     machine = machine_of(asked)
-    number, label, pages = _destination(address, file)
+    number, told = _destination(asked, where, file, arena=arena)
     one, sender = gpu_of(machine, asked.gpu), _device(machine, device)
-    found = explain_.explain(machine, one, number, size_bytes=_size(size), label=label, pages=pages, device=sender)
+    found = explain_.explain(machine, one, number, size_bytes=_size(size), told=told, device=sender)
     if as_json:
         plain = msgspec.to_builtins(msgspec.structs.replace(found, packets=()))
         show_json(plain | {"packets": [packet.header().hex(" ") for packet in found.packets]})
@@ -81,7 +100,7 @@ def _hex(text: str | None) -> int:
 
     number = hex_number(text)
     if number is None:
-        raise ConfigError("give a hexadecimal address such as 0x4012345000, or --file PATH", address=text)
+        raise ConfigError("give a hexadecimal address such as 0x4012345000, --arena or --file PATH", address=text)
     return number
 
 
@@ -101,14 +120,42 @@ def _size(text: str) -> int:
     return size_bytes
 
 
-def _destination(address: str | None, file: Path | None) -> tuple[int, str, Any]:
-    """The address to explain, what it is, and the file's pages."""
-    from hinan.wire import pages as pages_
+def _destination(asked: Asked, where: str | None, file: Path | None, *, arena: bool) -> tuple[int, Any]:
+    """The address to explain, and what is known of it."""
+    from hinan.wire.explain import Told
 
+    live = not asked.sample and not asked.sources
+    if arena:
+        if file is not None:
+            raise ConfigError("give --arena or --file, not both")
+        slot = held_slot(Path(where) if where is not None else None)
+        keeper = f"kept by agent {slot.agent}" if slot.agent is not None else "no agent runs"
+        words = (
+            f"first byte of {slot.path}: step {slot.step} of rank {slot.rank}, attempt {slot.attempt}, "
+            f"{format_bytes(slot.image_bytes)}, {keeper}"
+        )
+        return _in_pages(slot.path, words, live=live)
     if file is not None:
-        pages = pages_.pages_of(file)
-        first = pages[0]
-        if first.physical is not None:
-            return first.physical, "read (page 0 of the file)", pages
-        return first.virtual, "illustration (virtual: the physical one needs root)", pages
-    return _hex(address), "illustration", ()
+        if where is not None:
+            raise ConfigError("give an address or --file, not both", address=where)
+        return _in_pages(file, f"first byte of {file}", live=live)
+    return _hex(where), Told(words="address given", label="illustration", machine="read" if live else "reported")
+
+
+def _in_pages(path: Path, words: str, *, live: bool) -> tuple[int, Any]:
+    """The first byte of a file in RAM: its physical address, else (no root) its virtual one."""
+    from hinan.wire import pages, sources
+    from hinan.wire.explain import Told
+
+    here = sources.read_live()
+    found = pages.pages_of(path)
+    physical = found[0].physical
+    return physical or found[0].virtual, Told(
+        words=words if physical else f"{words}; the number below is its virtual address here",
+        label="read" if physical else "illustration",
+        is_physical=physical is not None,
+        machine="read" if live else "illustration",
+        pages=found,
+        iomem=here.iomem,
+        virtual=bool(here.virtual),
+    )

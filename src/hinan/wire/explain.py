@@ -8,7 +8,6 @@ Never:     presents arithmetic as a reading: live IOMMU tables are rarely readab
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
 from itertools import islice
 
 import msgspec
@@ -28,11 +27,34 @@ from hinan.wire.tlp import Request, writes
 SHOWN_PACKETS = 3
 
 
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the address that is asked about.
+
+    words: where it comes from. label: read or illustration. is_physical: False for a virtual address whose frame cannot
+    be read; it then stands in for a bus address in the walk and the packets, and nowhere else.
+    machine: what the explained machine's windows and modes are: read, reported, or illustration where the pages are of
+    this machine and the windows of another. iomem: the ranges of the machine that has the pages; None: the explained one.
+    """
+
+    words: str
+    label: str
+    is_physical: bool = True
+    machine: str = "reported"
+    pages: tuple[Page, ...] = ()
+    iomem: tuple[IomemRange, ...] | None = None
+    virtual: bool = False  # the machine that has the pages is a virtual one
+
+
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """All parts of the answer. `packets`: the first TLPs of `size_bytes` written to `address`."""
+    """All parts of the answer. `packets`: the first TLPs of `size_bytes` written to `address`.
+
+    labels: of address, route, iomem, iommu, walks, mps and packets: read (from this machine), reported (by the source),
+    assumed, unknown, or illustration (arithmetic, or another machine's windows). Each page has its own.
+    """
 
     address: int
-    address_label: str
+    address_from: str
+    is_physical: bool
     size_bytes: int
     requester: str | None
     iommu: str | None
@@ -40,10 +62,11 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     iomem: tuple[IomemRange, ...]
     walks: tuple[Walk, ...]
     mps_bytes: int
-    mps_label: str
+    labels: dict[str, str]
     packets: tuple[Request, ...]
     packet_count: int
     pages: tuple[Page, ...] = ()
+    guest_pages: bool = False
     ceiling_bytes_per_s: float | None = None
 
 
@@ -53,8 +76,7 @@ def explain(
     address: int,
     *,
     size_bytes: int,
-    label: str,
-    pages: Sequence[Page] = (),
+    told: Told,
     device: str | None = None,
 ) -> Explanation:
     """The explanation of a write of `size_bytes` to a bus address by the GPU, or by another `device` (a drive, a NIC).
@@ -68,20 +90,32 @@ def explain(
     sender = requester or "0000:00:00.0"
     packets = list(writes(address, bytes(size_bytes), requester=requester_id(sender), mps_bytes=mps or ASSUMED_MPS_BYTES))
     mode = iommu_of(machine, gpu) if gpu is not None else machine.iommu_mode
+    routed = told.is_physical and requester in machine.functions
+    ranges = claimants(machine.iomem if told.iomem is None else told.iomem, address) if told.is_physical else ()
     return Explanation(
         address=address,
-        address_label=label,
+        address_from=told.words,
+        is_physical=told.is_physical,
         size_bytes=size_bytes,
         requester=requester,
         iommu=mode.value if mode else None,
-        route=route_write(machine, requester, address) if requester in machine.functions and requester else None,
-        iomem=claimants(machine.iomem, address),
+        route=route_write(machine, requester, address) if routed and requester else None,
+        iomem=ranges,
         walks=tuple(walk_of(sender, address, leaf_bytes=leaf) for leaf in LEAF_LEVELS) if address >> 48 == 0 else (),
         mps_bytes=mps or ASSUMED_MPS_BYTES,
-        mps_label="reported" if mps else "assumed",
+        labels={
+            "address": told.label,
+            "route": told.machine if routed else "unknown",
+            "iomem": ("read" if told.iomem is not None else told.machine) if ranges else "unknown",
+            "iommu": told.machine if mode else "unknown",
+            "walks": "illustration",
+            "mps": told.machine if mps else "assumed",
+            "packets": "illustration",
+        },
         packets=tuple(islice(packets, SHOWN_PACKETS)),
         packet_count=len(packets),
-        pages=tuple(pages),
+        pages=told.pages,
+        guest_pages=told.virtual,
         ceiling_bytes_per_s=path_ceiling(path)[0] if path else None,
     )
 
@@ -97,9 +131,14 @@ def _addresses(found: Explanation) -> list[str]:
     who = short_address(found.requester) if found.requester else "a GPU (none is known here)"
     memory = found.route is None or found.route.destination == "system memory"
     frame = f"{found.address:#x}" if memory else "none: the address belongs to a device, see 2"
+    if not found.is_physical:
+        frame = "unknown: the kernel shows frames to root only"
     same = "the same number" if found.iommu in ("off", "passthrough") else "another number, if the IOMMU translates"
     return [
-        f"1. Four addresses on the way of {who:<30} address given: {found.address_label}",
+        f"1. Four addresses on the way of {who}",
+        *textwrap.wrap(
+            f"{found.address_from} ({found.labels['address']})", 97, initial_indent="   ", subsequent_indent="   "
+        ),
         "   user buffer       CPU virtual      CPU page tables; pinned pages do not move",
         f"   page frame        physical         {frame}",
         f"   DMA address       bus or IOVA      {same}",
@@ -111,19 +150,21 @@ def _pages(found: Explanation) -> list[str]:
     if not found.pages:
         return []
     rows = [
-        f"   {p.offset_bytes:>9}  {p.virtual:#018x}  "
+        f"   {p.offset_bytes:>13}  {p.virtual:#018x}  "
         f"{f'{p.physical:#014x}' if p.physical is not None else 'unknown':<16}"
         f"{p.node if p.node is not None else 'unknown':<9}{p.label}"
         for p in found.pages
     ]
-    tail = "   Unpinned pages migrate; in a VM these are guest-physical addresses."
-    return ["   Pages of the file", f"   {'offset':>9}  {'virtual':<20}{'physical':<16}{'node':<9}label", *rows, tail]
+    guest = "this is a VM: these are guest-physical addresses" if found.guest_pages else "in a VM they would be the guest's"
+    head = f"   {'offset':>13}  {'virtual':<20}{'physical':<16}{'node':<9}label"
+    return ["   Some of its pages, in a mapping of this command", head, *rows, f"   Unpinned pages migrate; {guest}."]
 
 
 def _route(found: Explanation) -> list[str]:
     if found.route is None:
-        return ["2. Who claims the address at each hop", "   unknown: no GPU with a known place on the bus (reported)"]
-    rows = ["2. Who claims the address at each hop (reported windows and BARs)"]
+        why = "no GPU with a known place on the bus" if found.is_physical else "the physical address is not known"
+        return ["2. Who claims the address at each hop", f"   unknown: {why}"]
+    rows = [f"2. Who claims the address at each hop (windows and BARs: {found.labels['route']})"]
     for step in found.route.steps:
         head = f"   {short_address(step.at):<14}{step.action:<9}"
         rows += textwrap.wrap(step.why, 97, initial_indent=head, subsequent_indent=" " * len(head))
@@ -132,13 +173,15 @@ def _route(found: Explanation) -> list[str]:
 
 def _iomem(found: Explanation) -> list[str]:
     if not found.iomem:
-        return ["3. /proc/iomem", "   not in the source, or no range holds the address"]
+        why = "not in the source, or no range holds the address" if found.is_physical else "root is needed"
+        return ["3. /proc/iomem", f"   unknown: {why}"]
     rows = [f"   {'  ' * depth}{r.first:#x}-{r.last:#x}  {r.name}" for depth, r in enumerate(found.iomem)]
-    return ["3. /proc/iomem: the deepest range is the claimant (reported)", *rows]
+    return [f"3. /proc/iomem: the deepest range is the claimant ({found.labels['iomem']})", *rows]
 
 
 def _iommu(found: Explanation) -> list[str]:
-    rows = [f"4. IOMMU: {found.iommu or 'unknown'} (reported); the walk if it translated this number (illustration)"]
+    mode = f"{found.iommu} ({found.labels['iommu']})" if found.iommu else "unknown"
+    rows = [f"4. IOMMU: {mode}; the walk if it translated this number (illustration)"]
     for walk in found.walks:
         size = {4 << 10: "4 KiB", 2 << 20: "2 MiB", 1 << 30: "1 GiB"}[walk.leaf_bytes]
         count = translations_for(80 << 30, walk.leaf_bytes)
@@ -154,7 +197,7 @@ def _iommu(found: Explanation) -> list[str]:
 def _packets(found: Explanation) -> list[str]:
     rows = [
         f"5. {found.size_bytes} bytes are {found.packet_count} memory write TLPs of up to {found.mps_bytes} bytes "
-        f"(MPS {found.mps_label})"
+        f"(illustration; MPS {found.labels['mps']})"
     ]
     for packet in found.packets:
         header = packet.header()

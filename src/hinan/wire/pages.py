@@ -34,26 +34,33 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pages_of(path: Path, *, count: int = 4, root: Path = Path("/")) -> tuple[Page, ...]:
-    """The first `count` pages of a file in tmpfs (or the page cache), mapped read-only and touched.
+    """The first page of a file in tmpfs (or the page cache), its last, and others evenly between: `count` at most.
+
+    The file is mapped read-only and these pages are touched.
 
     Raises:
         ConfigError: the file is missing, empty or cannot be mapped.
     """
-    size = mmap.PAGESIZE
     try:
         with path.open("rb") as file:
-            length = min(os.fstat(file.fileno()).st_size, count * size)
+            length = os.fstat(file.fileno()).st_size
             if length == 0:
                 raise ConfigError(f"{path} is empty: it has no pages", path=str(path))
             mapping = mmap.mmap(file.fileno(), length, prot=mmap.PROT_READ)
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot map {path}: {error}", path=str(path)) from error
+    offsets = [index * mmap.PAGESIZE for index in spread(-(-length // mmap.PAGESIZE), count)]
     with mapping:
         start = _address_of(mapping)
-        touched = [mapping[offset] for offset in range(0, length, size)]  # present from here on
-        entries = _pagemap(start, len(touched), root)
+        touched = {offset: mapping[offset] for offset in offsets}  # present from here on
+        entries = [_pagemap(start + offset, root) for offset in touched]
     blocks = node_blocks(root)
-    return tuple(_page(index * size, start + index * size, entry, blocks) for index, entry in enumerate(entries))
+    return tuple(_page(offset, start + offset, entry, blocks) for offset, entry in zip(offsets, entries, strict=True))
+
+
+def spread(pages: int, count: int) -> list[int]:
+    """At most `count` (2 or more) of the numbers 0 to pages - 1: the first, the last, and others evenly between."""
+    return sorted({index * (pages - 1) // (count - 1) for index in range(count)})
 
 
 def _address_of(mapping: mmap.mmap) -> int:
@@ -84,15 +91,14 @@ def _address_of(mapping: mmap.mmap) -> int:
         api.PyBuffer_Release(ctypes.byref(view))
 
 
-def _pagemap(start: int, count: int, root: Path) -> list[int | None]:
+def _pagemap(virtual: int, root: Path) -> int | None:
     try:
         with (root / "proc/self/pagemap").open("rb", buffering=0) as file:
-            file.seek(start // mmap.PAGESIZE * 8)
-            data = file.read(count * 8)
+            file.seek(virtual // mmap.PAGESIZE * 8)
+            data = file.read(8)
     except OSError:
-        return [None] * count
-    words = [int.from_bytes(data[8 * i : 8 * i + 8], "little") for i in range(len(data) // 8)]
-    return [*words, *([None] * (count - len(words)))]
+        return None
+    return int.from_bytes(data, "little") if len(data) == 8 else None
 
 
 def frame_of(entry: int | None) -> int | None:
