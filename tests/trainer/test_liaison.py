@@ -86,6 +86,18 @@ def test_a_slot_in_filling_is_named_until_it_is_given_back(tmp_path: Path) -> No
     assert agent.asked[-1] == m.Lease(100, [first])
 
 
+def test_the_agent_hears_which_device_writes(tmp_path: Path) -> None:
+    agent = Agent(tmp_path / "agent.sock")
+    liaison = Liaison(Place(tmp_path, tmp_path, "here"), hello, lambda slot: None, 10.0)
+    liaison.device = "0000:19:00.0"
+    try:
+        assert liaison.take(100) is not None
+    finally:
+        liaison.close()
+        agent.end()
+    assert agent.asked[-1] == m.Lease(100, [], "0000:19:00.0")
+
+
 def test_a_forked_child_leaves_the_connection_alone(tmp_path: Path) -> None:
     """As a DataLoader's worker does: it begins, closes what it must not keep, and ends."""
     agent = Agent(tmp_path / "agent.sock")

@@ -17,11 +17,13 @@ from collections import Counter, deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 from hinan.agent.drainer import Abandoned, Drainer, Round
 from hinan.agent.freshness import Freshness
 from hinan.agent.keeper import Keeper
 from hinan.agent.ledger import Snapshot, served_attempt, take_snapshot
+from hinan.agent.placer import Placer
 from hinan.agent.prover import prove
 from hinan.agent.trainers import Trainer, Trainers
 from hinan.core.agenda import Bury, Commit, Drain, Forget, NodeState, Prove, Release, Remove, Stop, Task, agenda
@@ -59,6 +61,7 @@ class Node:
         self.trainers = Trainers(self._trainer_ended)
         self.ram_cap_bytes: int | None = None
         self.keeper = Keeper(arena, self.trainers, self._room, self._order_slot)
+        self.placer = Placer()
         self._device = file_system(target.root)
         self.snapshot = Snapshot(taken_at=time.monotonic())  # not read yet, which is not lost yet
         self.slots: tuple[Slot, ...] = ()
@@ -283,9 +286,11 @@ class Node:
 
     async def _reserve(self, owner: OwnerRecord, image_bytes: int) -> None:
         began, failure = time.monotonic(), None
+        trainer = self.trainers.owner(owner)
+        around = partial(self.placer.around, owner.rank, None if trainer is None else trainer.device)
         try:
             slot, huge_bytes = await asyncio.get_running_loop().run_in_executor(
-                self._threads["reserve"], self.arena.new_slot, owner, image_bytes, self._ending.is_set
+                self._threads["reserve"], self.arena.new_slot, owner, image_bytes, self._ending.is_set, around
             )
             took_s = time.monotonic() - began
             log.info("slot.reserved slot=%s bytes=%d huge_bytes=%d s=%.3f", slot, image_bytes, huge_bytes, took_s)

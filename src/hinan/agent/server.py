@@ -217,6 +217,7 @@ class _Session:
         trainer, ranks = self._trainer, self._hello.local_ranks
         if request.holding is not None:
             trainer.leased = set(request.holding)
+        trainer.device = request.device
         if self._hello.attempt not in self._node.snapshot.history.resumes:
             self._node.refresh_soon()  # it resumed a moment ago; until that is read, its slots all stay
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from hinan.core.agenda import leftovers, stays
@@ -43,6 +44,7 @@ def status(node: Node) -> dict[str, Any]:
             }
             for s in node.slots
         ],
+        "placement": [{"rank": rank} | asdict(placed) for rank, placed in sorted(node.placer.placed.items())],
         "draining": node.round.step_id.step if node.round else None,
         "drain_s": node.drain_s,
         "direct_io": node.drainer.direct,

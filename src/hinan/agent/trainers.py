@@ -25,6 +25,8 @@ class Trainer:
     rank: int
     hello: Hello | None = None
     closed: bool = False
+    device: str | None = None
+    """PCI address of the device that writes its images; None: none, or not known."""
     leased: set[str] = field(default_factory=set)
 
 

@@ -69,6 +69,16 @@ def _status(client: AgentClient) -> dict[str, Any]:
     return answer.detail
 
 
+def _placement(placed: dict[str, Any]) -> str:
+    """One sentence on where the slots of a rank that has a device lie."""
+    where = f"slots of rank {placed['rank']} (device {placed['device']})"
+    if placed["node"] is None:
+        return f"{where} are not placed: {placed['why']}"
+    if placed["problem"] is not None:
+        return f"{where} belong on node {placed['node']}: {placed['problem']}"
+    return f"{where} are made on NUMA node {placed['node']}: {placed['why']}"
+
+
 def _lines(detail: dict[str, Any]) -> list[str]:
     w = detail["watermark"]
     drain_s = detail["drain_s"]
@@ -96,5 +106,6 @@ def _lines(detail: dict[str, Any]) -> list[str]:
             ],
         ),
     ]
+    lines += [_placement(placed) for placed in detail["placement"] if placed["device"] is not None]
     problems = [f"unreadable: {name}: {reason}" for name, reason in detail["unreadable_facts"].items()]
     return lines + [f"failed: {text}" for text in detail["failures"]] + problems

@@ -37,10 +37,12 @@ class Lease(msgspec.Struct, tag="lease", frozen=True):
 
     Attributes:
         holding: slots the asker may still write into; every other lease it had has ended (a copy that failed).
+        device: PCI address of the device that will write the image; a new slot is made on its NUMA node.
     """
 
     image_bytes: int
     holding: list[str] | None = None
+    device: str | None = None
 
 
 class Sealed(msgspec.Struct, tag="sealed", frozen=True):

@@ -35,6 +35,12 @@ LOCK, SOCKET, LOG, OLD_LOG, AGENT = "agent.lock", "agent.sock", "agent.log", "ag
 _EFFECT_SUFFIX = {Effect.WITHDRAW_PROVEN: PROVEN, Effect.WITHDRAW_SEALED: SEALED, Effect.UNLINK_IMAGE: IMAGE}
 
 R = TypeVar("R")
+Around = Callable[[int, int], contextlib.AbstractContextManager[None]]
+"""Of an empty file's descriptor, and the length [bytes] that it will have."""
+
+
+def _nothing_around(fd: int, size_bytes: int) -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext()
 
 
 def _is_being_written(part: str) -> bool:
@@ -144,7 +150,11 @@ class Arena:
         self._cache = {key: fact for key, fact in self._cache.items() if not key[0].startswith(prefix)}
 
     def new_slot(
-        self, owner: records.OwnerRecord, image_bytes: int, stop: Callable[[], bool] = lambda: False
+        self,
+        owner: records.OwnerRecord,
+        image_bytes: int,
+        stop: Callable[[], bool] = lambda: False,
+        around: Around = _nothing_around,
     ) -> tuple[str, int]:
         """Create and reserve an image file for one trainer process; its name, and how many of its bytes lie in huge pages.
 
@@ -152,6 +162,7 @@ class Arena:
 
         Args:
             stop: see `tiers.reserve`.
+            around: wraps the moment in which the file gets its pages; it may say where they come from.
         Raises:
             OSError: ENOSPC when the tmpfs or a memory limit has no room; nothing is left behind.
         """
@@ -162,7 +173,8 @@ class Arena:
             self.publish(name + OWNER, owner)
             fd = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             try:
-                huge_bytes = reserve(fd, image_bytes, stop)
+                with around(fd, image_bytes):
+                    huge_bytes = reserve(fd, image_bytes, stop)
             finally:
                 os.close(fd)
             os.link(aside, self.path(name))

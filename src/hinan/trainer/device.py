@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -193,6 +193,22 @@ class AcceleratorPort:
 
 def _cudart(device: torch.device) -> Any | None:
     return torch.cuda.cudart() if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+
+
+def pci_address(devices: Iterable[torch.device]) -> str | None:
+    """PCI address (`0000:19:00.0`) of the one CUDA device among these; None for none, several, or no known place."""
+    accelerators = [device for device in devices if device.type == "cuda"]
+    if len(accelerators) != 1:
+        return None
+    return _address(torch.cuda.get_device_properties(accelerators[0]))
+
+
+def _address(properties: Any) -> str | None:
+    """From attributes that torch has (torch.numa.binding reads them too) and does not declare."""
+    try:
+        return f"{properties.pci_domain_id:04x}:{properties.pci_bus_id:02x}:{properties.pci_device_id:02x}.0"
+    except AttributeError:
+        return None
 
 
 def port_for(device: torch.device) -> DevicePort:

@@ -23,7 +23,7 @@ from hinan.tiers.publish import AlreadyPublished
 from hinan.tiers.target import now_text
 from hinan.trainer.capture import Capture, Captured
 from hinan.trainer.copying import SlotMap, enqueue
-from hinan.trainer.device import DevicePort, port_for
+from hinan.trainer.device import DevicePort, pci_address, port_for
 from hinan.trainer.flight import Flight, watch
 from hinan.trainer.gate import Gate
 from hinan.trainer.handle import Handle
@@ -66,7 +66,9 @@ class Evacuation:
             CaptureError: something in the state cannot be kept; better now than at the first evacuation.
         """
         plan = self._planner.plan(self._look().tensors)
-        self._maps.pin_with([self._port(device) for device in {part.device for part in plan.parts}])
+        devices = {part.device for part in plan.parts}
+        self._maps.pin_with([self._port(device) for device in devices])
+        self._liaison.device = pci_address(devices)
         self._liaison.want(plan.image_bytes)
 
     def run(self, handle: Handle, commit_at: int) -> None:

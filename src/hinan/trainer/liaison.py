@@ -69,6 +69,8 @@ class Liaison:
         self.news: list[str] = []
         self.failed_in_a_row = 0
         self.drain_s: float | None = None
+        self.device: str | None = None
+        """PCI address of the device that writes the images, when that is known; the agent makes slots near it."""
         self.attention = False
         """Something has happened that the next `evac.step()` must look at. A plain flag: reading it costs nothing."""
         self._thread = threading.Thread(target=self._live, name="hinan-liaison", daemon=True)
@@ -160,7 +162,7 @@ class Liaison:
                 return
             wanted = self._wanted_bytes
         assert wanted is not None
-        answer = client.ask(m.Lease(wanted, self._holding()), LEASE_WAIT_S)
+        answer = client.ask(m.Lease(wanted, self._holding(), self.device), LEASE_WAIT_S)
         self._hear(client, answer)
         if isinstance(answer, m.Granted):
             self._prepare(answer.slot)

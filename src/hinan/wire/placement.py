@@ -25,6 +25,16 @@ def gpu_by_index(machine: Machine, index: int) -> Gpu | None:
     return next((gpu for gpu in machine.gpus if gpu.index == index), None)
 
 
+def node_for_slots(machine: Machine, address: str) -> Placement:
+    """The NUMA node on which slots that the device at a PCI address writes should be made; None: leave it to the kernel."""
+    if len(machine.nodes) < 2:
+        return Placement(None, "the machine has one NUMA node")
+    gpu = next((gpu for gpu in machine.gpus if gpu.address == address), None)
+    if gpu is None:
+        return Placement(None, f"no GPU is known at {address}")
+    return node_for_gpu(machine, gpu.index)
+
+
 def node_for_gpu(machine: Machine, index: int) -> Placement:
     """The NUMA node on which host memory for GPU `index` should lie.
 
