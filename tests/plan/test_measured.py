@@ -9,7 +9,7 @@ import pytest
 from hinan.core.errors import ConfigError
 from hinan.core.ids import StepId
 from hinan.plan.failures import table
-from hinan.plan.measured import Attempt, Image, MeasuredRun, RunFacts, Save, clock_s, measure
+from hinan.plan.measured import Attempt, Figure, Image, MeasuredRun, RunFacts, Save, clock_s, measure, together
 from hinan.plan.origin import Kind
 from hinan.plan.scale import scale
 from hinan.plan.settings import scenario_from
@@ -169,3 +169,24 @@ def test_another_size_keeps_the_rate_of_a_node_and_the_replicas() -> None:
     assert at_1024["levels"][0]["own_stall_s"] == pytest.approx(0.2)
     assert scenario_from({}, measured=mild).job.sharded_at(1024) == 1
     assert scenario_from({"gpus": "8", "keep": "0.5"}).job.sharded_at(1024) == 1024
+
+
+def test_a_run_and_the_machines_links_stand_side_by_side() -> None:
+    """Each figure keeps its kind and source; what both know is the run's; the summary marks what was not measured."""
+    links = MeasuredRun(
+        "wire of x",
+        {"d2h": Figure(5e9, "wire of x: GPU 0", Kind.CEILING), "stall": Figure(9.0, "x")},
+        notes_on_use=["careful"],
+    )
+    both = together(measure(RUN), links)
+    assert both is not None
+    scenario = scenario_from({}, measured=both)
+    origins = scenario.origins()
+    assert scenario.machine.d2h_bytes_per_s == 5e9
+    assert str(origins["machine.d2h_bytes_per_s"]) == "ceiling: wire of x: GPU 0"
+    assert origins["job.stall_s"].source.startswith("run 7 at /t")
+    assert scenario.measured.startswith("taken from run 7 at /t and wire of x: ")
+    assert "d2h 5 GB/s (ceiling)" in scenario.measured
+    assert "careful" in scenario.notes
+    assert together(None, links) is links
+    assert together(None, None) is None

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 EXIT_FAILED = 1
 _HELP = """Answer how often to save, to which tier, and at what price.
 
-Give what you know; every other number is measured in a run (--from-run), a sourced default or a marked guess
-(--explain and --json say which).
+Give what you know; every other number is measured in a run (--from-run), read from a machine's links (--wire), a sourced
+default or a marked guess (--explain and --json say which).
 Exit codes: 0 there is a design, 1 what was asked is impossible (the nearest that is possible is printed), 2 usage."""
 
 
@@ -59,9 +59,15 @@ def _names() -> set[str]:
 
 
 def _measured(switches: dict[str, Any]) -> MeasuredRun | None:
+    """What is known beside the settings: by a run, and of the machine's links."""
     from hinan.cli.fromrun import measured_run
+    from hinan.cli.fromwire import wired
+    from hinan.plan.measured import together
 
-    return measured_run(Path(switches["from_run"])) if switches["from_run"] else None
+    if switches["gpu"] is not None and not switches["wire"]:
+        raise ConfigError("--gpu says which GPU's wire is meant; it needs --wire (for the size of the job there is --gpus)")
+    run = measured_run(Path(switches["from_run"])) if switches["from_run"] else None
+    return together(run, wired(switches["wire"], switches["gpu"]) if switches["wire"] else None)
 
 
 def _typed(settings: dict[str, str], switches: dict[str, Any]) -> set[str]:
@@ -184,6 +190,13 @@ _SWITCHES: dict[str, tuple[Any, Any, str]] = {
         None,
         "target of a run: its measured state, step, stall, drain, restart and failures replace what is not given",
     ),
+    "wire": (
+        list[str],
+        [],
+        "file that `hinan wire` reads (repeat to join several), 'live' or 'sample': its measured or highest possible "
+        "bandwidth from HBM to RAM replaces the preset's",
+    ),
+    "gpu": (str | None, None, "with --wire: index or PCI address; without it the slowest counts"),
     "explain": (bool, False, "formulas, numbers put in, their sources, and what would flip the decision"),
     "scale": (bool, False, "the same question from 8 to 1,000,000 GPUs"),
     "html": (str | None, None, "write a self-contained report with interactive curves"),

@@ -124,8 +124,8 @@ def _inputs(found: Answer) -> str:
     for name, origin in sorted(found.scenario.origins().items()):
         if origin.kind is Kind.GUESSED:
             lines.append(f"  {name}: {origin.source}")
-    lines.append("Measured (in the run, or by others on such a machine) or published:")
+    lines.append("Measured (in the run, or by others on such a machine), computed from links, or published:")
     for name, origin in sorted(found.scenario.origins().items()):
-        if origin.kind in (Kind.MEASURED, Kind.DEFAULT):
+        if origin.kind not in (Kind.GUESSED, Kind.GIVEN):
             lines.append(f"  {name}: {origin}")
     return "\n".join(lines)

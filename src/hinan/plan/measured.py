@@ -19,6 +19,7 @@ from statistics import median
 from hinan.core.errors import ConfigError
 from hinan.core.ids import StepId
 from hinan.core.units import format_bytes, format_seconds
+from hinan.plan.origin import Kind
 
 LEAST_SAMPLES = 2
 _DISPLACED_BY: Mapping[str, tuple[str, ...]] = {
@@ -95,10 +96,11 @@ class RunFacts:
 
 @dataclass(frozen=True)
 class Figure:
-    """A measured value and where it is from: the run, and how many samples."""
+    """A value and where it is from: the run, and how many samples; or the machine's links."""
 
     value: float
     source: str
+    kind: Kind = Kind.MEASURED
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,8 @@ class MeasuredRun:
     figures: Mapping[str, Figure]
     unclaimed: Mapping[str, str] = field(default_factory=dict)
     damaged: Sequence[str] = ()
+    notes_on_use: Sequence[str] = ()
+    """What its reader must know if its figures are used."""
 
     def beside(self, typed: Collection[str]) -> dict[str, Figure]:
         """The figures that no typed setting displaces."""
@@ -116,20 +120,44 @@ class MeasuredRun:
 
     def summary(self, typed: Collection[str]) -> str:
         """The figures in use, in one line."""
-        shown = ", ".join(f"{name} {_text(name, figure.value)}" for name, figure in self.beside(typed).items())
-        return f"measured in {self.where}: {shown or 'nothing that was not given'}"
+        used = self.beside(typed)
+        shown = ", ".join(f"{name} {_text(name, figure.value)}{_mark(figure)}" for name, figure in used.items())
+        how = "measured in" if all(figure.kind is Kind.MEASURED for figure in used.values()) else "taken from"
+        return f"{how} {self.where}: {shown or 'nothing that was not given'}"
 
     def notes(self, typed: Collection[str]) -> tuple[str, ...]:
         """What was not measured and not typed either, and what could not be read."""
         missing = [f"{name} ({why})" for name, why in self.unclaimed.items() if not _is_displaced(name, typed)]
         notes = [f"not measured in {self.where}: {'; '.join(missing)}"] if missing else []
-        return (*notes, *(f"unreadable, left out: {what}" for what in self.damaged))
+        used = self.notes_on_use if self.beside(typed) else ()
+        return (*notes, *used, *(f"unreadable, left out: {what}" for what in self.damaged))
+
+
+def together(*parts: MeasuredRun | None) -> MeasuredRun | None:
+    """What several sources know, as one; of two that know the same figure the first counts. None if there is none."""
+    known = [part for part in parts if part is not None]
+    if len(known) < 2:
+        return known[0] if known else None
+    figures = {name: figure for part in reversed(known) for name, figure in part.figures.items()}
+    return MeasuredRun(
+        " and ".join(part.where for part in known),
+        figures,
+        {name: why for part in known for name, why in part.unclaimed.items() if name not in figures},
+        [what for part in known for what in part.damaged],
+        [note for part in known for note in part.notes_on_use],
+    )
 
 
 def _text(name: str, value: float) -> str:
+    if name == "d2h":
+        return f"{value / 1e9:.4g} GB/s"
     if name in ("gpus", "shard-gpus"):
         return f"{value:g}"
     return format_bytes(value) if name == "state-bytes" else format_seconds(value)
+
+
+def _mark(figure: Figure) -> str:
+    return "" if figure.kind is Kind.MEASURED else f" ({figure.kind})"
 
 
 def _is_displaced(name: str, typed: Collection[str]) -> bool:

@@ -1,4 +1,5 @@
-"""Where a number comes from: measured, given by the designer, a sourced default, or a guess that says so.
+"""Where a number comes from: measured, given by the designer, a sourced default, or a guess that says so; of links also
+what they can do at most (ceiling), or what the machine says of itself (reported).
 
 Owns:      the value `Origin` and the way it is printed.
 Never:     holds the number itself; numbers stay plain floats with their unit in the name.
@@ -15,6 +16,8 @@ class Kind(StrEnum):
 
     MEASURED = "measured"
     GIVEN = "given"
+    CEILING = "ceiling"
+    REPORTED = "reported"
     DEFAULT = "default"
     GUESSED = "guessed"
 

@@ -22,7 +22,6 @@ from hinan.plan.failures import DAY_S, FailureTable, Tier, table, table_from_jso
 from hinan.plan.machines import machine
 from hinan.plan.measured import MeasuredRun
 from hinan.plan.origin import GIVEN, Origin, default, guessed
-from hinan.plan.origin import measured as measured_origin
 from hinan.plan.scenario import BYTES_PER_PARAMETER, Demands, Job, Restart, RestartParts, Scenario, Store
 
 _SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
@@ -230,7 +229,7 @@ def scenario_from(
 ) -> Scenario:
     """The question that the settings ask. `fitted` is a failure table fitted to a trace.
 
-    What a run has `measured` stands in for settings that are not given.
+    What a run has `measured`, or is known of a machine's links, stands in for settings that are not given.
 
     Raises:
         Infeasible, ConfigError: see `read`; or values that cannot go together.
@@ -239,7 +238,7 @@ def scenario_from(
     typed = {*v, "failures"} if fitted else {*v}
     figures = measured.beside(typed) if measured else {}
     v |= {name: figure.value for name, figure in figures.items()}
-    seen = {name: measured_origin(figure.source) for name, figure in figures.items()}
+    seen = {name: Origin(figure.kind, figure.source) for name, figure in figures.items()}
     node = v.get("preset") or machine("dgx-h100")
     fields = {
         "gpus-per-node": "gpus_per_node",
@@ -252,6 +251,7 @@ def scenario_from(
         "usd-per-gpu-hour": "usd_per_gpu_hour",
     }
     node = node.with_given(**{field: v[name] for name, field in fields.items() if name in v})
+    node = replace(node, origins={**node.origins, **{fields[name]: seen[name] for name in fields if name in seen}})
     job = _job(v, node.hbm_bytes, seen)
     failures = fitted or v.get("failures") or table("llama3")
     if "rate" in v:
