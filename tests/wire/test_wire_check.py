@@ -6,6 +6,7 @@ import wire_dumps as dumps
 from hinan.wire import sources
 from hinan.wire.check import Question, check_machine
 from hinan.wire.model import Machine
+from hinan.wire.report import report_gpu
 
 
 def codes(text: str, *more: str, **question: object) -> list[str]:
@@ -52,6 +53,72 @@ def test_uplink_below_both_capabilities() -> None:
     assert codes(text) == ["link-suspect", "link-suspect"]  # both GPUs use it
     fast = dumps.NVBANDWIDTH.replace("13.05", "26.00")
     assert codes(text, fast) == []
+
+
+HEADER_7F = "\n\t!!! Unknown header type 7f"
+NCCL_OF_BOTH = """\
+<system version="1">
+  <cpu numaid="1" arch="x86_64">
+    <pci busid="0000:43:00.0" class="0x030200" vendor="0x10de" device="0x20b2" link_speed="16.0 GT/s PCIe" link_width="16">
+      <gpu dev="0" sm="80" rank="0" gdr="1"/>
+    </pci>
+    <pci busid="0000:44:00.0" class="0x030200" vendor="0x10de" device="0x20b2" link_speed="16.0 GT/s PCIe" link_width="16">
+      <gpu dev="1" sm="80" rank="1" gdr="1"/>
+    </pci>
+  </cpu>
+</system>
+"""
+
+
+def dead(mark: str) -> str:
+    """dumps.LSPCI_VVV in which GPU 44:00.0 answers nothing, as lspci prints it."""
+    head = "44:00.0 3D controller [0302]: NVIDIA Corporation GA100 [Example A100] [10de:20b2]"
+    before, _, rest = dumps.LSPCI_VVV.partition(head)
+    _, _, after = rest.partition("\n\n")
+    return before + head + mark + "\n\n" + after
+
+
+OFF_BUS_MARKS = (
+    " (rev ff) (prog-if ff)\n\t!!! Unknown header type 7f",
+    " (rev a1)\n\t!!! Unknown header type 7f",
+    " (rev ff)",
+)
+
+
+@pytest.mark.parametrize("mark", OFF_BUS_MARKS)
+def test_a_gpu_that_does_not_answer(mark: str) -> None:
+    """Config space of all ones: one finding, no ceiling for it, and the whole uplink for the other GPU."""
+    machine = sources.read_texts([dead(mark)])
+    (finding,) = check_machine(machine, Question(state_bytes=10**10))
+    assert (finding.code, finding.gpu, finding.at) == ("gpu-off-bus", 1, "44:00.0")
+    assert "lspci says" in finding.evidence
+    assert "Xid 79" in finding.fix
+    alive, lost = (report_gpu(machine, gpu, Question()) for gpu in machine.gpus)
+    assert lost.ceiling_bytes_per_s is lost.all_ranks_ceiling_bytes_per_s is None
+    assert alive.all_ranks_ceiling_bytes_per_s == alive.ceiling_bytes_per_s
+
+
+def test_a_gpu_that_only_others_name() -> None:
+    """NCCL's file, a measurement or nvidia-smi name a GPU that the bus does not list, beside others that it does."""
+    gone = dumps.LSPCI_VVV[: dumps.LSPCI_VVV.index("44:00.0 3D")] + dumps.LSPCI_VVV[dumps.LSPCI_VVV.index("45:00.0 Non") :]
+    topo = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tNV12\t0-3\t1\nGPU1\tNV12\t X \t0-3\t1\n"
+    for other, evidence in (
+        (NCCL_OF_BOTH, "NCCL topology names it, lspci -vvv does not list it"),
+        (dumps.NVBANDWIDTH, "the bus does not list it"),
+        (topo, "another source names GPU 1, the bus lists 1"),
+    ):
+        found = check_machine(sources.read_texts([gone, other]), Question())
+        (lost,) = [f for f in found if f.code == "gpu-off-bus"]
+        assert evidence in lost.evidence
+        whole = check_machine(sources.read_texts([dumps.LSPCI_VVV, other]), Question())
+        assert "gpu-off-bus" not in [f.code for f in whole]
+
+
+def test_another_machines_file_is_no_lost_gpu() -> None:
+    """Not one GPU in common: then it is the file that is wrong."""
+    for other in (dumps.NCCL, dumps.HWLOC, dumps.NVBANDWIDTH.replace("00000000:4", "00000000:5")):
+        found = check_machine(sources.read_texts([dumps.LSPCI_VVV, other]), Question())
+        assert "gpu-off-bus" not in [f.code for f in found]
 
 
 def test_measured_below_ceiling() -> None:

@@ -108,6 +108,18 @@ def test_sysfs(root: Path) -> None:
     assert machine.virtual
 
 
+def test_sysfs_of_a_gpu_that_does_not_answer(root: Path) -> None:
+    """All ones: off the bus, and no link is made of registers that read 63 lanes."""
+    gpu = root / "sys/bus/pci/devices/0000:41:00.0"
+    (gpu / "config").write_bytes(b"\xff" * 64)
+    (gpu / "current_link_width").write_text("63\n")
+    (gpu / "max_link_width").write_text("63\n")
+    machine = sources.read_live(root)
+    (finding,) = check_machine(machine, Question())
+    assert (finding.code, finding.evidence) == ("gpu-off-bus", "its config space reads all ones")
+    assert machine.functions["0000:41:00.0"].link.cap_width is None
+
+
 def test_sysfs_virtual_function_is_told(root: Path) -> None:
     """VF -> PF -> IOMMU group, and what the group isolates; numa_node -1 and width 0 are unknown."""
     machine = sources.read_live(root)

@@ -224,6 +224,21 @@ def test_gdscheck(compat: str, codes: list[str]) -> None:
     assert any("GDS: possible, unproven" in note for note in answer.notes)
 
 
+def test_hwloc_1() -> None:
+    """Distances of hwloc 1 are shares of a base, in the order of the file, about the NUMA nodes and not the sockets."""
+    found = machine(dumps.HWLOC_1)
+    assert {node.index: node.distances for node in found.nodes} == {1: {1: 10, 0: 21}, 0: {1: 22, 0: 10}}
+    answer = report(found)
+    assert (answer.numa_node, [hop.address for hop in answer.hops]) == (1, ["02:00.0", "00:01.0"])
+    for broken in (
+        dumps.HWLOC_1.replace('<latency value="2.200000"/>', ""),
+        dumps.HWLOC_1.replace('value="2.200000"', 'value="far"'),
+        dumps.HWLOC_1.replace('nbobjs="2" relative_depth="2"', 'nbobjs="3" relative_depth="2"'),
+        dumps.HWLOC_1.replace('relative_depth="2"', 'relative_depth="4"'),
+    ):
+        assert all(not node.distances for node in machine(broken).nodes)
+
+
 def test_nvbandwidth_joins_by_address() -> None:
     """The measurement of the GPU at 44:00.0 is GPU 1's; half of the ceiling is a finding with its cost."""
     found = machine(dumps.LSPCI_VVV, dumps.NVBANDWIDTH)

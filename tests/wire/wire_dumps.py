@@ -172,6 +172,42 @@ pci_link_speed="0.000000">
 </topology>
 """
 
+HWLOC_1 = """\
+<?xml version="1.0" encoding="UTF-8"?>
+<!DOCTYPE topology SYSTEM "hwloc.dtd">
+<topology>
+  <object type="Machine" os_index="0" cpuset="0x0000000f" nodeset="0x00000003">
+    <distances nbobjs="2" relative_depth="2" latency_base="10.000000">
+      <latency value="1.000000"/>
+      <latency value="2.100000"/>
+      <latency value="2.200000"/>
+      <latency value="1.000000"/>
+    </distances>
+    <distances nbobjs="2" relative_depth="3" latency_base="1.000000">
+      <latency value="1.000000"/>
+      <latency value="8.000000"/>
+      <latency value="8.000000"/>
+      <latency value="1.000000"/>
+    </distances>
+    <object type="Group" cpuset="0x0000000f" nodeset="0x00000003" depth="0">
+      <object type="NUMANode" os_index="1" cpuset="0x00000003" nodeset="0x00000002" local_memory="1073741824">
+        <object type="Socket" os_index="0" cpuset="0x00000003" nodeset="0x00000002"/>
+        <object type="Bridge" os_index="0" bridge_type="0-1" depth="0" bridge_pci="0000:[00-02]">
+          <object type="Bridge" os_index="16" name="Example root port" bridge_type="1-1" depth="1" \
+bridge_pci="0000:[02-02]" pci_busid="0000:00:01.0" pci_type="0604 [8086:2f02] [0000:0000] 02" pci_link_speed="15.753846">
+            <object type="PCIDev" os_index="8192" name="Example K80" pci_busid="0000:02:00.0" \
+pci_type="0302 [10de:102d] [10de:106c] a1" pci_link_speed="15.753846"/>
+          </object>
+        </object>
+      </object>
+      <object type="NUMANode" os_index="0" cpuset="0x0000000c" nodeset="0x00000001" local_memory="1073741824">
+        <object type="Socket" os_index="1" cpuset="0x0000000c" nodeset="0x00000001"/>
+      </object>
+    </object>
+  </object>
+</topology>
+"""
+
 NCCL = """\
 <!-- comments are allowed -->
 <system version="1">
@@ -289,6 +325,6 @@ SRAT = """\
 """
 
 ALL_TEXTS = (
-    LSPCI_VVV, LSPCI_TV, HWLOC, NCCL, TOPO, NUMACTL, IOMEM, GDSCHECK.format(compat="false"), NVBANDWIDTH, BANDWIDTH_TEST,
+    LSPCI_VVV, LSPCI_TV, HWLOC, HWLOC_1, NCCL, TOPO, NUMACTL, IOMEM, GDSCHECK.format(compat="false"), NVBANDWIDTH, BANDWIDTH_TEST,
     SUPERBENCH, GDSIO, SRAT,
 )  # fmt: skip

@@ -18,7 +18,9 @@ from hinan.wire.identity import gpu_name, max_gt_s_of_gpu, virtual_vendor
 from hinan.wire.link import speeds_of_raw
 from hinan.wire.model import Function, Gpu, Link, Machine, NumaNode, Port, Role
 
+_MISSING = "a measurement names it; the bus does not list it, but others that were measured with it"
 _RANK = ("sysfs", "lspci -vvv", "hwloc XML", "NCCL topology", "lspci -tv", "lspci")
+_BUS, _TOPOLOGY = ("sysfs", "lspci -vvv", "lspci -tv", "lspci"), ("hwloc XML", "NCCL topology")
 SLOW_GT_S = 5.0  # generations 1 and 2: what a link idles at, and what no GPU of the last ten years is limited to
 
 
@@ -29,7 +31,26 @@ def merge(machines: Sequence[Machine]) -> Machine:
     for machine in ordered:
         for name in Machine.__struct_fields__:
             merged[name] = _join(name, merged.get(name), getattr(machine, name))
+    for address, evidence in _not_on_bus(machines).items():
+        merged["functions"][address] = msgspec.structs.replace(merged["functions"][address], off_bus=evidence)
     return Machine(**merged)
+
+
+def _not_on_bus(machines: Sequence[Machine]) -> dict[str, str]:
+    """GPUs that a topology file names and the bus does not list, with the evidence.
+
+    Only if it lists another GPU of that file: otherwise the file is of another machine.
+    """
+    bus = [m for m in machines if m.functions and set(m.sources) & set(_BUS) and not set(m.sources) & set(_TOPOLOGY)]
+    listed = {address: f.role for m in bus for address, f in m.functions.items()}
+    found: dict[str, str] = {}
+    for machine in machines:
+        named = {a for a, f in machine.functions.items() if f.role is Role.GPU}
+        if not set(machine.sources) & set(_TOPOLOGY) or not any(listed.get(address) is Role.GPU for address in named):
+            continue
+        who, where = " and ".join(machine.sources), " and ".join(sorted({s for m in bus for s in m.sources if s in _BUS}))
+        found |= dict.fromkeys(named - listed.keys(), f"{who} names it, {where} does not list it")
+    return found
 
 
 def _rank(source: str) -> int:
@@ -208,13 +229,21 @@ def _number_gpus(functions: dict[str, Function], told: tuple[Gpu, ...]) -> tuple
     for rank, function in enumerate(on_bus):
         index = function.gpu_index if counted and function.gpu_index is not None else rank
         name = function.name or gpu_name(function.vendor_id, function.device_id)
-        found[index] = Gpu(index=index, address=function.address, name=name, numa_node=function.numa_node)
+        found[index] = Gpu(
+            index=index, address=function.address, name=name, numa_node=function.numa_node, off_bus=function.off_bus
+        )
     index_of = {gpu.address: index for index, gpu in found.items()}
     strangers = [gpu for gpu in told if gpu.address is not None and on_bus and gpu.address not in index_of]
+    if any(gpu.address in index_of for gpu in told):  # the same machine, then, and these are missing from it
+        told = tuple(msgspec.structs.replace(gpu, off_bus=_MISSING) if gpu in strangers else gpu for gpu in told)
+        index_of |= {gpu.address: free for free, gpu in enumerate(strangers, max(found) + 1)}
+        strangers = []
     for gpu in told:
         if gpu in strangers:
             continue
         index = index_of.get(gpu.address, gpu.index) if gpu.address else gpu.index
+        if gpu.address is None and index >= len(on_bus) > 0:
+            gpu = msgspec.structs.replace(gpu, off_bus=f"another source names GPU {index}, the bus lists {len(on_bus)}")  # noqa: PLW2901
         found[index] = _join_gpu(found.get(index), gpu, index)
     notes = (
         (f"{len(strangers)} GPUs are named by addresses that are not on this machine's bus: another machine's file?",)

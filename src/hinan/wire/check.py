@@ -65,6 +65,8 @@ def check_gpu(machine: Machine, gpu: Gpu, question: Question) -> tuple[Finding, 
     measured = best_measurement(machine, gpu, node_for_gpu(machine, gpu.index).node)
     proven = bool(measured and ceiling and measured.bytes_per_s >= PROVEN_RATIO * ceiling)
     case = _Case(machine=machine, gpu=gpu, path=path, question=question, ceiling=ceiling, proven=proven)
+    if gpu.off_bus is not None:
+        return tuple(_off_bus(case))  # whatever else is told of it is of another day
     found = [*_node(case), *_ram(case), *_iommu(case, coherent is not None), *_gds(case), *_acs(case)]
     if coherent is None:
         found = [*_measured(case), *_widths(case), *_speeds(case), *_suspects(case), *_shared(case), *found]
@@ -81,6 +83,15 @@ def check_machine(machine: Machine, question: Question) -> tuple[Finding, ...]:
         gpu = finding.gpu if finding.at is not None else None
         seen.setdefault((finding.code, gpu, finding.at, finding.evidence), finding)
     return tuple(seen.values())
+
+
+def _off_bus(case: _Case) -> Iterator[Finding]:
+    yield case.finding(
+        "gpu-off-bus", case.gpu.address, case.gpu.off_bus or "",
+        "it has fallen off the bus, or sleeps (D3cold): nothing can be copied from it, and its rank hangs or dies",
+        "look for Xid 79 and AER errors in dmesg; drain the node, power-cycle it, reseat the card. A dump that was cut or "
+        "filtered says the same: then take it whole",
+    )  # fmt: skip
 
 
 def _measured(case: _Case) -> Iterator[Finding]:
@@ -168,7 +179,7 @@ def _suspects(case: _Case) -> Iterator[Finding]:
 
 
 def _shared(case: _Case) -> Iterator[Finding]:
-    gpus = [gpu.address for gpu in case.machine.gpus if gpu.address]
+    gpus = list(case.machine.evacuating)
     address = case.gpu.address
     if address is None or case.ceiling is None or len(gpus) < 2:
         return

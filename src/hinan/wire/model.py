@@ -133,6 +133,7 @@ class Function(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     coherent_link: str | None = None  # the source says that this GPU reaches RAM by NVLink
     nvlinks: int | None = None  # NVLinks (or XGMI links) that the source counts on this GPU
     gpudirect: bool | None = None  # NCCL's gdr attribute: the driver offers GPUDirect RDMA
+    off_bus: str | None = None  # evidence that it does not answer on the bus; None: nothing says so
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -145,6 +146,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     numa_affinity: tuple[int, ...] = ()
     memory_node: int | None = None  # `GPU NUMA ID`: the GPU's own memory as a node; it has no CPUs
     relations: dict[str, str] = {}
+    off_bus: str | None = None  # as of a function; or no bus source lists a GPU that another source names
 
 
 class NumaNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -211,6 +213,11 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     virtual: tuple[str, ...] = ()  # evidence that a hypervisor tells the tree
     sources: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def evacuating(self) -> tuple[str, ...]:
+        """Addresses of the GPUs whose copies share the links when all evacuate at once."""
+        return tuple(gpu.address for gpu in self.gpus if gpu.address and not gpu.off_bus)
 
     def children(self, address: str) -> tuple[Function, ...]:
         """Functions directly below, in address order."""

@@ -97,10 +97,10 @@ def report_gpu(machine: Machine, gpu: Gpu, question: Question) -> Report:
     path = path_up(machine, gpu.address) if gpu.address else Path((), False, "no source tells the GPU's address")
     coherent = coherent_link_of(machine, gpu)
     mps = mps_of(path.hops)
-    ceiling, narrow = (None, None) if coherent else path_ceiling(path)
+    ceiling, narrow = (None, None) if coherent or gpu.off_bus else path_ceiling(path)
     share = None
     if not coherent and gpu.address:
-        share = fair_shares(machine, [g.address for g in machine.gpus if g.address]).get(gpu.address)
+        share = fair_shares(machine, machine.evacuating).get(gpu.address)
     placement = node_for_gpu(machine, gpu.index)
     measured = best_measurement(machine, gpu, placement.node)
     mode = iommu_of(machine, gpu)

@@ -25,6 +25,7 @@ class Space(msgspec.Struct, frozen=True):
     acs: Acs | None = None
     buses: Buses | None = None
     windows: tuple[Window, ...] = ()
+    silent: bool = False  # all ones: nobody answered the read
 
 
 def bridge_windows(*, reg20: int, reg22: int, reg24: int, reg26: int, reg28: int = 0, reg2c: int = 0) -> tuple[Window, ...]:
@@ -47,6 +48,8 @@ def parse(data: bytes) -> Space:
     """Decode config space; an empty or short one gives unknowns."""
     if len(data) < 64:
         return Space()
+    if data[:64] == b"\xff" * 64:
+        return Space(silent=True)
     bridge = data[0x0E] & 0x7F == 1
     buses = Buses(data[0x18], data[0x19], data[0x1A]) if bridge else None
     windows = _windows(data) if bridge else ()

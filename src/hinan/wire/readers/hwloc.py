@@ -8,6 +8,7 @@ Relies on: a bridge or device being nested in the object it is local to, whose n
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from xml.etree.ElementTree import Element
 
@@ -157,19 +158,46 @@ def _values(item: Element) -> list[float]:
 
 
 def _distances(root: Element, nodes: dict[int, NumaNode]) -> dict[int, NumaNode]:
-    """NUMALatency of hwloc 2 and 3, when its matrix is whole."""
-    for item in root.findall("distances2"):
-        order = [int(w) for part in item.findall("indexes") for w in (part.text or "").split() if w.isdigit()]
-        values = _values(item)
-        if item.get("type") != "NUMANode" or "Latency" not in (item.get("name") or "Latency"):
-            continue
+    """Latencies between NUMA nodes, where their matrix is whole."""
+    for order, values in (*_matrices_2(root), *_matrices_1(root)):
         if len(values) != len(order) ** 2 or not order:
             continue
         for row, index in enumerate(order):
             if index in nodes:
-                line = {other: int(values[row * len(order) + column]) for column, other in enumerate(order)}
+                line = {other: round(values[row * len(order) + column]) for column, other in enumerate(order)}
                 nodes[index] = msgspec.structs.replace(nodes[index], distances=line)
     return nodes
+
+
+_Matrix = tuple[list[int], list[float]]
+"""Nodes in the order of rows and columns, and the values row by row."""
+
+
+def _matrices_2(root: Element) -> Iterator[_Matrix]:
+    """NUMALatency of hwloc 2 and 3."""
+    for item in root.findall("distances2"):
+        if item.get("type") == "NUMANode" and "Latency" in (item.get("name") or "Latency"):
+            order = [int(w) for part in item.findall("indexes") for w in (part.text or "").split() if w.isdigit()]
+            yield order, _values(item)
+
+
+def _matrices_1(root: Element) -> Iterator[_Matrix]:
+    """hwloc 1: `<distances nbobjs relative_depth latency_base>` in an object, about those that many levels below it.
+
+    Values are in units of latency_base, 10 for what the firmware tells (hwloc's tests/hwloc/xml/16amd64-4distances.v1.xml).
+    """
+    for item in root.iter("object"):
+        for matrix in item.findall("distances"):
+            depth, base = matrix.get("relative_depth", ""), number(matrix.get("latency_base"))
+            values = [number(cell.get("value")) for cell in matrix.findall("latency")]
+            if not re.fullmatch(r"[0-9]{1,2}", depth) or base is None or None in values:
+                continue
+            about = [item]
+            for _ in range(int(depth)):
+                about = [child for parent in about for child in parent.findall("object")]
+            order = [each.get("os_index", "") for each in about if each.get("type") == "NUMANode"]
+            if matrix.get("nbobjs") == str(len(order)) and all(re.fullmatch(r"[0-9]{1,6}", index) for index in order):
+                yield [int(index) for index in order], [base * value for value in values if value is not None]
 
 
 def _nvlink_to_cpu(root: Element, found: _Found) -> tuple[str | None, float | None]:

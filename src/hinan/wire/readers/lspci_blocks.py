@@ -45,6 +45,8 @@ _PORTS = (
     ("PCI-Express to PCI", Port.LEGACY),
     ("Endpoint", Port.ENDPOINT),
 )
+_SILENT = re.compile(r"\(rev ff\)", re.I)
+_UNKNOWN_HEADER = re.compile(r"!!! Unknown header type (?:7f|ff)\b", re.I)
 _UNIT = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
 
 
@@ -122,14 +124,20 @@ def _function(block: _Block) -> Function:
     name = _TAIL.sub("", _IDS.sub("", header["name"])).strip()
     role = role_of(code, vendor, device, name, bus=split_address(address)[1])
     known = _attributes(block.lines)
+    silent = next((m[0].strip("!() ") for m in _signs_of_silence(block)), None)
     buses = known.buses if role is Role.BRIDGE else None
     return Function(
         address=address, role=role, class_code=code, vendor_id=vendor, device_id=device, name=name, port=known.port,
         numa_node=known.numa_node, link=known.link, mps_bytes=known.mps, mps_cap_bytes=known.mps_cap,
         mrrs_bytes=known.mrrs, acs=known.acs, buses=buses, windows=tuple(known.windows), bars=tuple(known.bars),
         iommu_group=known.iommu_group, virtual_functions=known.virtual_functions,
-        at_root=known.port is Port.ROOT,
+        at_root=known.port is Port.ROOT, off_bus=f"lspci says: {silent}" if silent else None,
     )  # fmt: skip
+
+
+def _signs_of_silence(block: _Block) -> Iterator[re.Match[str]]:
+    """What lspci prints when config space reads all ones: revision ff, header type 7f."""
+    yield from filter(None, (_SILENT.search(block.header["name"]), *(_UNKNOWN_HEADER.search(t) for _, t in block.lines)))
 
 
 @dataclass

@@ -16,6 +16,7 @@ from hinan.wire.pages import node_blocks
 from hinan.wire.readers import config_space, iomem
 from hinan.wire.text import clean, decode, hex_number, int_list, number
 
+SILENT = "its config space reads all ones"
 _GROUP_MODES = {"identity": IommuMode.PASSTHROUGH, "DMA": IommuMode.TRANSLATED, "DMA-FQ": IommuMode.TRANSLATED}
 
 
@@ -75,13 +76,15 @@ def _function(entry: Path) -> tuple[str, Function] | None:
     width = _int(entry / "max_link_width")
     now_width = _int(entry / "current_link_width")
     physical = entry / "physfn"
+    # Why not of a silent one: its link registers read as all ones too, which sysfs prints as 63 lanes.
+    link = Link() if space.silent else Link(
+        cap_gt_s=_speed(entry / "max_link_speed") if width else None, cap_width=width or None,
+        now_gt_s=_speed(entry / "current_link_speed") if now_width else None, now_width=now_width or None,
+    )  # fmt: skip
     return address, Function(
         address=address, role=role, port=space.port, parent=above, at_root=above is None, class_code=code,
         vendor_id=vendor, device_id=device, name=gpu_name(vendor, device), numa_node=_int(entry / "numa_node"),
-        link=Link(
-            cap_gt_s=_speed(entry / "max_link_speed") if width else None, cap_width=width or None,
-            now_gt_s=_speed(entry / "current_link_speed") if now_width else None, now_width=now_width or None,
-        ),
+        link=link, off_bus=SILENT if space.silent else None,
         mps_bytes=space.mps_bytes, mps_cap_bytes=space.mps_cap_bytes, mrrs_bytes=space.mrrs_bytes, acs=space.acs,
         buses=space.buses if role is Role.BRIDGE else None, windows=space.windows if role is Role.BRIDGE else (),
         bars=_bars(entry / "resource") if role is not Role.BRIDGE else (),
