@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import mmap
 import os
@@ -60,6 +61,18 @@ def test_a_node_that_is_not_there_is_refused(fd: int) -> None:
 def test_no_page_has_no_node(fd: int) -> None:
     """Past the end of the file there is nothing to ask about."""
     assert KernelMemory().node_of(fd, SIZE_BYTES) is None
+
+
+def test_memory_of_our_own_has_a_node() -> None:
+    """A touched page of this process; an address without one has none."""
+    with mmap.mmap(-1, mmap.PAGESIZE) as mapped:
+        mapped[0] = 1
+        view = ctypes.c_char.from_buffer(mapped)
+        found = KernelMemory().node_at(ctypes.addressof(view))
+        del view
+    if found is not None:  # a seccomp filter may refuse
+        assert Path(f"/sys/devices/system/node/node{found}").exists()
+    assert KernelMemory().node_at(0) is None
 
 
 def test_near_is_given_back() -> None:

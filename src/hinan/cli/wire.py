@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hinan.cli import wire_address
+from hinan.cli import wire_address, wire_probe
 from hinan.cli.wire_options import (
     AsJson,
     Asked,
@@ -111,6 +111,7 @@ def _pictures(answer: Any, svg: Path | None, html: Path | None) -> None:
 
 app.command()(wire_address.explain)
 app.command()(wire_address.dma)
+app.command()(wire_probe.probe)
 
 
 @app.command()

@@ -73,8 +73,14 @@ class KernelMemory:
             os.sched_setaffinity(0, before)
 
     def node_of(self, fd: int, offset_bytes: int) -> int | None:
-        node = ctypes.c_int(-1)
         with contextlib.suppress(OSError), _mapped(fd, offset_bytes, mmap.PAGESIZE, mmap.PROT_READ) as address:
+            return self.node_at(address)
+        return None
+
+    def node_at(self, address: int) -> int | None:
+        """The node on which the page at an address of this process lies; None where the kernel does not say."""
+        node = ctypes.c_int(-1)
+        with contextlib.suppress(OSError):
             _call(1, ctypes.addressof(node), 0, 0, address, _MPOL_F_NODE | _MPOL_F_ADDR)
         return node.value if node.value >= 0 else None
 
