@@ -38,6 +38,7 @@ def ram() -> Iterator[Path]:
 def paused(ram: Path, make_job: Callable[..., Job]) -> Job:
     """A run that stands still after step 7; step 6 is held."""
     job = make_job(tmpfs=ram)
+    job.start_agent()  # before the trainer does: one that is slow to start would outlive the first one's end
     job.start(pause_at=[7], pause_file=str(job.root / "pause"))
     until(lambda: (job.root / "pause.7").exists(), what="step 7")
     until(lambda: job.status()["watermark"] == {"step": 6, "attempt": 1}, what="step 6 held")

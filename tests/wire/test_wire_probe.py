@@ -37,7 +37,7 @@ class Stopwatch:
         if device is not GPU_4:
             return Timed(seconds=(0.0,) * count, node=None)
         usual = size_bytes / 50e9
-        return Timed(seconds=(10 * usual, *[usual] * (count - 2), 3 * usual), node=1)
+        return Timed(seconds=(10 * usual, usual / 2, *[usual] * (count - 3), 3 * usual), node=1)
 
 
 def measured() -> Machine:
@@ -45,7 +45,7 @@ def measured() -> Machine:
 
 
 def test_the_median_of_copies_after_the_first() -> None:
-    """50 GB/s: neither the first copy nor the slowest one counts. A clock that stands still gives no rate, not infinity."""
+    """50 GB/s: not the first copy, the fastest or the slowest. A clock that stands still gives no rate, not infinity."""
     stopwatch = Stopwatch()
     found = measure(stopwatch, sample.machine(), size_bytes=SIZE_BYTES, copies=5)
     (only,) = found.measurements

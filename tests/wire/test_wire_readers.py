@@ -266,6 +266,42 @@ def test_nvbandwidth_without_a_pass_is_no_measurement(damage: str) -> None:
     assert answer.measured_bytes_per_s is None
 
 
+BANDWIDTH_TEST_OF_A_DEVICE = (
+    dumps.BANDWIDTH_TEST
+    + """
+ Device to Device Bandwidth, 1 Device(s)
+ PINNED Memory Transfers
+   Transfer Size (Bytes)\tBandwidth(GB/s)
+   32000000\t\t\t4374.1
+"""
+)
+
+
+@pytest.mark.parametrize("lost", range(len(BANDWIDTH_TEST_OF_A_DEVICE.splitlines())))
+def test_a_log_that_lost_a_line_is_of_no_other_direction(lost: int) -> None:
+    """bandwidthTest tells the direction in a heading: whichever line is missing, no copy within a device is one to host."""
+    lines = BANDWIDTH_TEST_OF_A_DEVICE.splitlines(keepends=True)
+    found = machine("".join(lines[:lost] + lines[lost + 1 :])).measurements
+    whole = machine(BANDWIDTH_TEST_OF_A_DEVICE).measurements
+    assert whole
+    assert all(m.bytes_per_s in {w.bytes_per_s for w in whole if w.what == m.what} for m in found)
+
+
+def test_pageable_copies_are_not_taken() -> None:
+    """The same log of memory that is not pinned: half the speed, and another question."""
+    assert machine(dumps.BANDWIDTH_TEST.replace("PINNED", "PAGEABLE")).measurements == ()
+
+
+def test_faster_than_any_link_is_no_copy_to_host() -> None:
+    """And a measurement above the ceiling is told, whatever it is of."""
+    text = dumps.BANDWIDTH_TEST
+    value = f"{next(m for m in machine(text).measurements if m.what == 'd2h').bytes_per_s / 1e9:g}"
+    for shown, known in (("4374.1", False), ("41.5", True)):
+        answer = report(machine(dumps.LSPCI_VVV, text.replace(value, shown)))
+        assert (answer.measured_bytes_per_s is not None) == known
+        assert any("above the ceiling" in note for note in answer.notes) == known
+
+
 def test_nvbandwidth_text() -> None:
     """The plain output is read too."""
     text = (

@@ -11,13 +11,16 @@ import msgspec
 
 from hinan.wire.model import Gpu, Machine, Measurement
 
+NO_HOST_LINK_BYTES_PER_S = 1e12
+"""Twice NVLink-C2C: what a log calls faster is a copy within a device, under a heading that was lost."""
+
 
 def measurements_of(machine: Machine, gpu: Gpu, what: str = "d2h") -> tuple[Measurement, ...]:
     """Copy-engine measurements of this GPU, by address where the measurement has one, else by index."""
     found = []
     for m in machine.measurements:
         same = m.gpu_address == gpu.address if m.gpu_address and gpu.address else m.gpu_index == gpu.index
-        if m.what == what and m.engine != "sm" and same and m.bytes_per_s > 0:
+        if m.what == what and m.engine != "sm" and same and 0 < m.bytes_per_s < NO_HOST_LINK_BYTES_PER_S:
             found.append(m)
     return tuple(found)
 

@@ -15,6 +15,7 @@ from hinan.wire.text import number, whole_lines
 _F = r"([0-9]+(?:[.,][0-9]+)?)"
 _DEVICE = re.compile(r"^\s*Device ([0-9]{1,3}): (\S.*?)\s*$")
 _SECTION = re.compile(r"^\s*(Device to Host|Host to Device|Device to Device) Bandwidth")
+_TABLE_HEAD = (re.compile(r"^\s*PINNED Memory Transfers"), re.compile(r"^\s*Transfer Size \(Bytes\)\s+Bandwidth\(GB/s\)"))
 _QUICK = re.compile(rf"^\s*([0-9]{{1,15}})\s+{_F}\s*$")
 _SHMOO = re.compile(rf"^bandwidthTest-(D2H|H2D)-Pinned, Bandwidth = {_F} GB/s, .*Size = ([0-9]{{1,15}}) bytes")
 _SUPERBENCH = re.compile(
@@ -41,16 +42,21 @@ def read(text: str) -> Machine | None:
 def _bandwidth_test(lines: list[str]) -> Iterator[Measurement]:
     index: int | None = None
     name: str | None = None
-    section = ""
-    for line in lines:
+    section, seen = "", 0
+    for line in filter(str.strip, lines):
         if match := _DEVICE.match(line):
             index, name, section = int(match[1]), match[2], ""
         elif match := _SECTION.match(line):
-            section = {"Device to Host": "d2h", "Host to Device": "h2d"}.get(match[1], "")
+            section, seen = {"Device to Host": "d2h", "Host to Device": "h2d"}.get(match[1], ""), 0
         elif match := _SHMOO.match(line):
             yield _pinned(match[1].lower(), match[2], int(match[3]), index, name)
-        elif section and index is not None and (match := _QUICK.match(line)):
-            yield _pinned(section, match[2], int(match[1]), index, name)
+        elif seen < len(_TABLE_HEAD) and _TABLE_HEAD[seen].match(line):
+            seen += 1
+        else:
+            # A value counts only right below its whole head: in a log that lost lines it is of another direction.
+            match = _QUICK.match(line) if section and seen == len(_TABLE_HEAD) else None
+            if match is not None and index is not None:
+                yield _pinned(section, match[2], int(match[1]), index, name)
             section = ""
 
 
