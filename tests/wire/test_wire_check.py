@@ -98,20 +98,30 @@ def test_a_gpu_that_does_not_answer(mark: str) -> None:
     assert alive.all_ranks_ceiling_bytes_per_s == alive.ceiling_bytes_per_s
 
 
-def test_a_gpu_that_only_others_name() -> None:
-    """NCCL's file, a measurement or nvidia-smi name a GPU that the bus does not list, beside others that it does."""
-    gone = dumps.LSPCI_VVV[: dumps.LSPCI_VVV.index("44:00.0 3D")] + dumps.LSPCI_VVV[dumps.LSPCI_VVV.index("45:00.0 Non") :]
+WITHOUT_GPU_1 = (
+    dumps.LSPCI_VVV[: dumps.LSPCI_VVV.index("44:00.0 3D")] + dumps.LSPCI_VVV[dumps.LSPCI_VVV.index("45:00.0 Non") :]
+)
+
+
+@pytest.mark.parametrize(("other", "who"), [(NCCL_OF_BOTH, "NCCL topology"), (dumps.NVBANDWIDTH, "a measurement")])
+def test_a_gpu_that_only_others_name(other: str, who: str) -> None:
+    """Its port is on the bus and empty: it is lost. With the port gone too, the list may be cut, and that is a note."""
+    found = check_machine(sources.read_texts([WITHOUT_GPU_1, other]), Question())
+    (lost,) = [f for f in found if f.code == "gpu-off-bus"]
+    assert lost.evidence == f"{who} names it; 42:01.0 is on the bus, with nothing behind it"
+    assert lost.at == "44:00.0"
+    cut = WITHOUT_GPU_1[: WITHOUT_GPU_1.index("42:01.0")] + WITHOUT_GPU_1[WITHOUT_GPU_1.index("42:02.0") :]
+    for text in (cut, dumps.LSPCI_VVV):
+        assert "gpu-off-bus" not in [f.code for f in check_machine(sources.read_texts([text, other]), Question())]
+
+
+def test_more_gpus_by_number_are_a_note() -> None:
+    """nvidia-smi names two, this lspci lists one: nobody can say whether one is lost or the list is cut."""
     topo = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tNV12\t0-3\t1\nGPU1\tNV12\t X \t0-3\t1\n"
-    for other, evidence in (
-        (NCCL_OF_BOTH, "NCCL topology names it, lspci -vvv does not list it"),
-        (dumps.NVBANDWIDTH, "the bus does not list it"),
-        (topo, "another source names GPU 1, the bus lists 1"),
-    ):
-        found = check_machine(sources.read_texts([gone, other]), Question())
-        (lost,) = [f for f in found if f.code == "gpu-off-bus"]
-        assert evidence in lost.evidence
-        whole = check_machine(sources.read_texts([dumps.LSPCI_VVV, other]), Question())
-        assert "gpu-off-bus" not in [f.code for f in whole]
+    machine = sources.read_texts([WITHOUT_GPU_1, topo])
+    assert [f.code for f in check_machine(machine, Question())] == []
+    assert any("names 2 GPUs, the bus lists 1" in note for note in machine.notes)
+    assert not any("the bus lists" in note for note in sources.read_texts([dumps.LSPCI_VVV, topo]).notes)
 
 
 def test_another_machines_file_is_no_lost_gpu() -> None:

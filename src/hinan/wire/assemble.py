@@ -16,11 +16,11 @@ import msgspec
 from hinan.wire.address import split_address
 from hinan.wire.identity import gpu_name, max_gt_s_of_gpu, virtual_vendor
 from hinan.wire.link import speeds_of_raw
+from hinan.wire.missing import lost_from_measurements, lost_from_topology
+from hinan.wire.missing import notes as missing_notes
 from hinan.wire.model import Function, Gpu, Link, Machine, NumaNode, Port, Role
 
-_MISSING = "a measurement names it; the bus does not list it, but others that were measured with it"
 _RANK = ("sysfs", "lspci -vvv", "hwloc XML", "NCCL topology", "lspci -tv", "lspci")
-_BUS, _TOPOLOGY = ("sysfs", "lspci -vvv", "lspci -tv", "lspci"), ("hwloc XML", "NCCL topology")
 SLOW_GT_S = 5.0  # generations 1 and 2: what a link idles at, and what no GPU of the last ten years is limited to
 
 
@@ -31,26 +31,9 @@ def merge(machines: Sequence[Machine]) -> Machine:
     for machine in ordered:
         for name in Machine.__struct_fields__:
             merged[name] = _join(name, merged.get(name), getattr(machine, name))
-    for address, evidence in _not_on_bus(machines).items():
+    for address, evidence in lost_from_topology(machines).items():
         merged["functions"][address] = msgspec.structs.replace(merged["functions"][address], off_bus=evidence)
     return Machine(**merged)
-
-
-def _not_on_bus(machines: Sequence[Machine]) -> dict[str, str]:
-    """GPUs that a topology file names and the bus does not list, with the evidence.
-
-    Only if it lists another GPU of that file: otherwise the file is of another machine.
-    """
-    bus = [m for m in machines if m.functions and set(m.sources) & set(_BUS) and not set(m.sources) & set(_TOPOLOGY)]
-    listed = {address: f.role for m in bus for address, f in m.functions.items()}
-    found: dict[str, str] = {}
-    for machine in machines:
-        named = {a for a, f in machine.functions.items() if f.role is Role.GPU}
-        if not set(machine.sources) & set(_TOPOLOGY) or not any(listed.get(address) is Role.GPU for address in named):
-            continue
-        who, where = " and ".join(machine.sources), " and ".join(sorted({s for m in bus for s in m.sources if s in _BUS}))
-        found |= dict.fromkeys(named - listed.keys(), f"{who} names it, {where} does not list it")
-    return found
 
 
 def _rank(source: str) -> int:
@@ -233,28 +216,18 @@ def _number_gpus(functions: dict[str, Function], told: tuple[Gpu, ...]) -> tuple
             index=index, address=function.address, name=name, numa_node=function.numa_node, off_bus=function.off_bus
         )
     index_of = {gpu.address: index for index, gpu in found.items()}
-    strangers = [gpu for gpu in told if gpu.address is not None and on_bus and gpu.address not in index_of]
-    if any(gpu.address in index_of for gpu in told):  # the same machine, then, and these are missing from it
-        told = tuple(msgspec.structs.replace(gpu, off_bus=_MISSING) if gpu in strangers else gpu for gpu in told)
-        index_of |= {gpu.address: free for free, gpu in enumerate(strangers, max(found) + 1)}
-        strangers = []
+    lost = lost_from_measurements(told, functions)
+    index_of |= {address: free for free, address in enumerate(sorted(lost), max(found, default=-1) + 1)}
     for gpu in told:
-        if gpu in strangers:
+        if gpu.address is not None and on_bus and gpu.address not in index_of:
             continue
         index = index_of.get(gpu.address, gpu.index) if gpu.address else gpu.index
-        if gpu.address is None and index >= len(on_bus) > 0:
-            gpu = msgspec.structs.replace(gpu, off_bus=f"another source names GPU {index}, the bus lists {len(on_bus)}")  # noqa: PLW2901
-        found[index] = _join_gpu(found.get(index), gpu, index)
-    notes = (
-        (f"{len(strangers)} GPUs are named by addresses that are not on this machine's bus: another machine's file?",)
-        if strangers
-        else ()
-    )
-    return tuple(found[index] for index in sorted(found)), notes
+        found[index] = _join_gpu(found.get(index), gpu, index, lost.get(gpu.address or ""))
+    return tuple(found[index] for index in sorted(found)), missing_notes(told, functions, lost)
 
 
-def _join_gpu(known: Gpu | None, told: Gpu, index: int) -> Gpu:
+def _join_gpu(known: Gpu | None, told: Gpu, index: int, off_bus: str | None) -> Gpu:
     if known is None:
-        return msgspec.structs.replace(told, index=index)
+        return msgspec.structs.replace(told, index=index, off_bus=off_bus or told.off_bus)
     changes = {f: getattr(told, f) for f in Gpu.__struct_fields__ if f != "index" and getattr(known, f) in (None, (), {})}
     return msgspec.structs.replace(known, **changes)
