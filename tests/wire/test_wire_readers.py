@@ -6,13 +6,14 @@ import pytest
 import wire_dumps as dumps
 
 from hinan.core.errors import ConfigError
-from hinan.wire import sources
+from hinan.wire import sample, sources
 from hinan.wire.check import Question
+from hinan.wire.hotpath import paths_of
 from hinan.wire.measured import best_measurement
 from hinan.wire.model import Machine, Port, Role
 from hinan.wire.path import fair_shares, path_ceiling, path_up
 from hinan.wire.placement import node_for_gpu
-from hinan.wire.rail import Rail, nic_for_gpu
+from hinan.wire.rail import Peer, Rail, nic_for_gpu, peer_on_rail, rails
 from hinan.wire.readers.stopwatches import half_bandwidth_bytes
 from hinan.wire.report import Report, report_gpu
 
@@ -72,12 +73,56 @@ def test_nvswitches_are_no_gpus() -> None:
 
 def test_rails() -> None:
     """The NIC of a GPU: same switch by the bus, else the nearest label; a tie says so."""
-    assert nic_for_gpu(machine(dumps.NCCL), 1) == Rail("mlx5_3", "same switch")
+    assert nic_for_gpu(machine(dumps.NCCL), 1) == Rail("mlx5_3", "same switch", "0000:33:00.0")
     found = machine(dumps.TOPO)
     assert [nic_for_gpu(found, index).nic for index in (0, 1)] == ["mlx5_0", "mlx5_4"]
     grace = machine(dumps.TOPO.replace("PIX", "SYS").replace("PXB", "SYS"))
-    assert nic_for_gpu(grace, 0) == Rail("mlx5_0", "SYS in topo -m, like 1 others")
+    assert [nic_for_gpu(grace, index) for index in (0, 1)] == [
+        Rail("mlx5_0", "SYS in topo -m, one of 2 alike"), Rail("mlx5_4", "SYS in topo -m, one of 2 alike")
+    ]  # fmt: skip
     assert nic_for_gpu(machine(dumps.NUMACTL), 0).nic is None
+
+
+PAIRS = """\
+<system version="1">
+  <cpu numaid="0" arch="x86_64">
+    <pci busid="0000:10:00.0" class="0x060400" link_speed="16.0 GT/s PCIe" link_width="16">
+      <pci busid="0000:11:00.0" class="0x030200" vendor="0x10de" device="0x20b2"><gpu dev="0"/></pci>
+      <pci busid="0000:12:00.0" class="0x030200" vendor="0x10de" device="0x20b2"><gpu dev="1"/></pci>
+      <pci busid="0000:13:00.0" class="0x020700" vendor="0x15b3"><nic><net name="mlx5_2"/></nic></pci>
+      <pci busid="0000:14:00.0" class="0x020700" vendor="0x15b3"><nic><net name="mlx5_10"/></nic></pci>
+    </pci>
+    <pci busid="0000:20:00.0" class="0x060400" link_speed="16.0 GT/s PCIe" link_width="16">
+      <pci busid="0000:21:00.0" class="0x030200" vendor="0x10de" device="0x20b2"><gpu dev="2"/></pci>
+      <pci busid="0000:22:00.0" class="0x030200" vendor="0x10de" device="0x20b2"><gpu dev="3"/></pci>
+      <pci busid="0000:23:00.0" class="0x020700" vendor="0x15b3"><nic><net name="mlx5_11"/></nic></pci>
+    </pci>
+  </cpu>
+</system>
+"""
+
+
+def test_nics_of_one_switch_are_taken_in_turns() -> None:
+    """Two GPUs and two NICs behind one switch: one each; two GPUs and one NIC: both take it."""
+    found = machine(PAIRS)
+    assert [nic_for_gpu(found, index).nic for index in range(4)] == ["mlx5_2", "mlx5_10", "mlx5_11", "mlx5_11"]
+    assert rails(found) == {0: 0, 1: 1, 2: 2, 3: 2}
+    assert [leg.device for leg in report(found, 1).legs] == ["14:00.0", "14:00.0"]
+    assert "14:00.0" in paths_of(found, found.gpus[1]).rdma
+
+
+def test_peers_are_on_the_same_rail() -> None:
+    """Whatever number the other machine gives its GPUs: same rail, and the same place among those that share it."""
+    here, swapped = machine(PAIRS), PAIRS
+    for dev, other in enumerate((2, 3, 1, 0)):
+        swapped = swapped.replace(f'<gpu dev="{dev}"/>', f'<gpu dev="x{other}"/>')
+    there = machine(swapped.replace('dev="x', 'dev="'))
+    assert [peer_on_rail(here, index, there) for index in range(4)] == [
+        Peer(2, "rail 0"), Peer(3, "rail 1"), Peer(0, "rail 2"), Peer(1, "rail 2")
+    ]  # fmt: skip
+    assert peer_on_rail(here, 9, there).gpu is None
+    assert peer_on_rail(here, 0, machine(dumps.NUMACTL)) == Peer(None, "the other machine has no GPU on rail 0")
+    assert [peer_on_rail(sample.machine(), i, sample.machine()).gpu for i in range(8)] == list(range(8))
 
 
 def test_lspci_tree() -> None:

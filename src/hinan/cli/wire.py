@@ -52,7 +52,7 @@ def wire(
     buffer_node: Buffer = None,
     under_load: Loaded = False,
     paths: Annotated[bool, typer.Option("--paths", help="The hot path of training beside the evacuation.")] = False,
-    legs: Annotated[bool, typer.Option("--legs", help="GPU to NVMe and NIC, with and without RAM, hop by hop.")] = False,
+    legs: Annotated[bool, typer.Option("--legs", help="GPU to NVMe and NIC, hop by hop; with --json everything.")] = False,
     svg: Annotated[Path | None, typer.Option("--svg", help="Draw the path into this file.")] = None,
     html: Annotated[Path | None, typer.Option("--html", help="Write a page with the picture and the figures.")] = None,
 ) -> None:
@@ -69,16 +69,17 @@ def wire(
 
     machine = machine_of(context.obj)
     question = Question(state_bytes=state_of(context.obj), buffer_node=buffer_node, under_load=under_load)
+    keys = report.to_builtins if legs else report.summary
     one = gpu_of(machine, gpu)
     if one is None:
         if svg is not None or html is not None:
             raise ConfigError("there is no GPU, so there is no path to draw; leave --svg and --html out, or try --sample")
         answer = report.report_without_gpu(machine, question)
-        show_json(report.to_builtins(answer)) if as_json else show(render.render_without_gpu(answer, machine))
+        show_json(keys(answer)) if as_json else show(render.render_without_gpu(answer, machine))
         return
     if every:
         answers = [report.report_gpu(machine, each, question) for each in machine.gpus]
-        show_json({"gpus": [report.to_builtins(a) for a in answers]}) if as_json else show(render.render_all(answers))
+        show_json({"gpus": [keys(a) for a in answers]}) if as_json else show(render.render_all(answers))
         return
     if paths:
         _paths(machine, one, as_json)
@@ -86,7 +87,7 @@ def wire(
     answer = report.report_gpu(machine, one, question)
     _pictures(answer, svg, html)
     if as_json:
-        show_json(report.to_builtins(answer))
+        show_json(keys(answer))
     else:
         show(render.render_legs(answer) if legs else render.render(answer, machine))
 

@@ -1,61 +1,114 @@
-"""Which NIC belongs to a GPU: its rail.
+"""Which NIC belongs to a GPU, and which GPU of another machine is its peer: the rail.
 
-Owns:      the choice, as a pure function with its reason. Whoever picks a NIC or a peer for a rank asks here.
-Promises:  the bus decides (same switch, fewest bridges), then the labels of `nvidia-smi topo -m`; ties by name, so that
-           every rank of a node that asks gets the same answer.
+Owns:      the choice, as pure functions with their reasons. Whoever picks a NIC or a peer for a rank asks here.
+Promises:  the bus decides (same switch, fewest bridges), then the labels of `nvidia-smi topo -m`, then the node. GPUs to
+           which the same NICs are equally near take them in turns, by number, so that all are used and every rank of a
+           node that asks gets the same answer.
 """
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from hinan.wire.address import short_address
-from hinan.wire.legs import nearest
-from hinan.wire.model import Machine, Role
-from hinan.wire.peer import common_bridge
+from hinan.wire.model import Gpu, Machine, Role
+from hinan.wire.peer import common_bridge, distance
 from hinan.wire.placement import gpu_by_index
 
 _NEARNESS = ("PIX", "PXB", "PHB", "NODE", "SYS")
 
 
 class Rail(msgspec.Struct, frozen=True):
-    """The NIC's name (mlx5_0) or short address; None: unknown. And why."""
+    """The NIC's name (mlx5_0) or short address; None: unknown. And why. `address`: where it is on the bus, if known."""
 
     nic: str | None
+    why: str
+    address: str | None = None
+
+
+class Peer(msgspec.Struct, frozen=True):
+    """The number of a GPU on another machine; None: none is on that rail. And why."""
+
+    gpu: int | None
     why: str
 
 
 def nic_for_gpu(machine: Machine, index: int) -> Rail:
     """The NIC through which GPU `index` should reach other hosts.
 
-    On Grace every label is SYS; then the choice is by name only, and the reason says so.
+    On Grace every label is SYS; then the choice is by number only, and the reason says so.
     """
     gpu = gpu_by_index(machine, index)
     if gpu is None:
         return Rail(None, f"there is no GPU {index}")
-    device = nearest(machine, gpu.address, Role.NIC)
-    if device is not None and gpu.address is not None and common_bridge(machine, gpu.address, device.address) is not None:
-        return Rail(_name(machine, device.address), "same switch")
-    labelled = sorted(
-        (_NEARNESS.index(label), other)
-        for other, label in gpu.relations.items()
-        if label in _NEARNESS and not other.startswith("GPU")
-    )
-    if labelled:
-        rank, name = labelled[0]
-        alike = sum(other_rank == rank for other_rank, _ in labelled)
-        return Rail(name, f"{_NEARNESS[rank]} in topo -m" + (f", like {alike - 1} others" if alike > 1 else ""))
-    if device is None:
-        return Rail(None, "no NIC is known")
-    same = device.numa_node is not None and device.numa_node == _node(machine, gpu.address)
-    return Rail(_name(machine, device.address), "same NUMA node, no switch in common" if same else "the first of all NICs")
+    near, why = _near(machine, gpu)
+    if not near:
+        return Rail(None, why)
+    alike = [other.index for other in machine.gpus if _near(machine, other)[0] == near]
+    turn = alike.index(index) % len(near)
+    tied = f", one of {len(near)} alike" if len(near) > 1 else ""
+    return Rail(near[turn][0], why + tied, near[turn][1])
 
 
-def _name(machine: Machine, address: str) -> str:
-    names = sorted(name for name, where in machine.nic_names.items() if where == address)
-    return names[0] if names else short_address(address)
+def rails(machine: Machine) -> dict[int, int]:
+    """Rail number of each GPU that has a NIC: the NICs in use, in order of their names, are numbered from 0."""
+    nics = {gpu.index: rail.nic for gpu in machine.gpus if (rail := nic_for_gpu(machine, gpu.index)).nic is not None}
+    order = sorted({nic for nic in nics.values() if nic is not None}, key=_natural)
+    return {index: order.index(nic) for index, nic in nics.items() if nic is not None}
 
 
-def _node(machine: Machine, address: str | None) -> int | None:
-    function = machine.functions.get(address or "")
-    return function.numa_node if function else None
+def peer_on_rail(here: Machine, index: int, there: Machine) -> Peer:
+    """The GPU of another machine that a copy from GPU `index` should go to: same rail, so one switch of the fabric.
+
+    Of several on that rail the one in the same place among them.
+    """
+    mine, theirs = rails(here), rails(there)
+    if index not in mine:
+        return Peer(None, f"no NIC is known for GPU {index}")
+    rail = mine[index]
+    place = sorted(i for i, r in mine.items() if r == rail).index(index)
+    there_on_it = sorted(i for i, r in theirs.items() if r == rail)
+    if not there_on_it:
+        return Peer(None, f"the other machine has no GPU on rail {rail}")
+    return Peer(there_on_it[place % len(there_on_it)], f"rail {rail}")
+
+
+_Nics = tuple[tuple[str, str | None], ...]
+"""Names with addresses, in order of the names."""
+
+
+def _near(machine: Machine, gpu: Gpu) -> tuple[_Nics, str]:
+    """The NICs nearest to a GPU, all equally near, and by what. A virtual function does not count beside its physical one."""
+    nics = [f for f in machine.functions.values() if f.role is Role.NIC and f.physical_function not in machine.functions]
+    place = machine.functions.get(gpu.address or "")
+    if place is not None:
+        switched = [f.address for f in nics if common_bridge(machine, place.address, f.address) is not None]
+        steps = {address: distance(machine, place.address, address) for address in switched}
+        if switched:
+            return _named(machine, [a for a in switched if steps[a] == min(steps.values())]), "same switch"
+    labels = {other: _NEARNESS.index(word) for other, word in gpu.relations.items() if word in _NEARNESS}
+    labels = {other: rank for other, rank in labels.items() if not other.startswith("GPU")}
+    if labels:
+        best = min(labels.values())
+        names = sorted((other for other, rank in labels.items() if rank == best), key=_natural)
+        return tuple((name, machine.nic_names.get(name)) for name in names), f"{_NEARNESS[best]} in topo -m"
+    local = [f.address for f in nics if place is not None and f.numa_node is not None and f.numa_node == place.numa_node]
+    if local:
+        return _named(machine, local), "same NUMA node, no switch in common"
+    return _named(machine, [f.address for f in nics]), "nothing says which is near" if nics else "no NIC is known"
+
+
+def _named(machine: Machine, addresses: list[str]) -> _Nics:
+    """The NICs at these addresses under the system's names, else their short addresses."""
+    names = {}
+    for address in addresses:
+        known = sorted((name for name, where in machine.nic_names.items() if where == address), key=_natural)
+        names[known[0] if known else short_address(address)] = address
+    return tuple(sorted(names.items(), key=lambda item: _natural(item[0])))
+
+
+def _natural(name: str) -> list[tuple[int, int | str]]:
+    """mlx5_2 before mlx5_10."""
+    return [(0, int(part)) if part.isdigit() else (1, part) for part in re.split(r"([0-9]+)", name) if part]

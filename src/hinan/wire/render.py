@@ -233,14 +233,15 @@ def _plain_leg(word: str, leg: Leg, name: str | None) -> list[str]:
 
 def render_all(reports: Sequence[Report]) -> list[str]:
     """One line per GPU."""
-    lines = [f"{'GPU':<4}{'address':<14}{'node':>5}  {'alone':>11}  {'all at once':>11}  {'measured':>11}  narrowest"]
+    head = f"{'GPU':<4}{'address':<14}{'node':>5}  {'alone':>11}  {'all at once':>11}  {'measured':>11}"
+    lines = [f"{head}  {'narrowest':<13} NIC of its rail"]
     for r in reports:
         node = str(r.numa_node) if r.numa_node is not None else "?"
         address = r.gpu.address if r.gpu and r.gpu.address else "unknown"
         index = r.gpu.index if r.gpu else "?"
         rates = (r.ceiling_bytes_per_s, r.all_ranks_ceiling_bytes_per_s, r.measured_bytes_per_s)
         columns = "  ".join(f"{gigabytes(rate):>11}" for rate in rates)
-        lines.append(f"{index!s:<4}{address:<14}{node:>5}  {columns}  {r.narrowest or 'unknown'}")
+        lines.append(f"{index!s:<4}{address:<14}{node:>5}  {columns}  {r.narrowest or 'unknown':<13} {r.nic or 'unknown'}")
     shares = [r.all_ranks_ceiling_bytes_per_s for r in reports]
     if shares and all(share is not None for share in shares):
         lines.append(

@@ -23,6 +23,13 @@ from hinan.wire.placement import node_for_gpu
 from hinan.wire.rail import nic_for_gpu
 from hinan.wire.transport import coherent_link_of
 
+SUMMARY = (
+    "gpu", "numa_node", "hops", "narrowest", "ceiling_bytes_per_s", "all_ranks_ceiling_bytes_per_s",
+    "measured_bytes_per_s", "seconds", "labels", "findings",
+)  # fmt: skip
+SUMMARY_GPU = ("address", "name")
+SUMMARY_HOP = ("address", "kind", "cap_gt_s", "now_gt_s", "width", "mps", "shared_with")
+
 
 class Hop(msgspec.Struct, frozen=True, kw_only=True):
     """One function on the path. width: lanes in use, or possible where the use is unknown."""
@@ -167,8 +174,19 @@ def report_without_gpu(machine: Machine, question: Question) -> Report:
 
 
 def to_builtins(report: Report) -> dict[str, Any]:
-    """Plain dictionaries and lists for JSON."""
+    """Everything, as plain dictionaries and lists for JSON."""
     plain: dict[str, Any] = msgspec.to_builtins(report)
+    return plain
+
+
+def summary(report: Report) -> dict[str, Any]:
+    """The agreed keys of `--json`, and no others: what programs may rely on (docs/wire.md)."""
+    whole = to_builtins(report)
+    plain = {key: whole[key] for key in SUMMARY}
+    plain["hops"] = [{key: hop[key] for key in SUMMARY_HOP} for hop in whole["hops"]]
+    if whole["gpu"] is not None:
+        plain["gpu"] = {key: whole["gpu"][key] for key in SUMMARY_GPU}
+    plain["labels"] = {key: label for key, label in whole["labels"].items() if key in (*SUMMARY, "mps")}
     return plain
 
 
@@ -200,12 +218,12 @@ def _hop(machine: Machine, function: Function, path: Path, mps: int) -> Hop:
 
 
 def _legs(machine: Machine, gpu: Gpu, question: Question) -> tuple[LegReport, ...]:
-    """To the nearest drive and the nearest NIC, both ways each."""
+    """To the nearest drive and the NIC of its rail, both ways each."""
     if gpu.address is None:
         return ()
     found = []
-    for role in (Role.NVME, Role.NIC):
-        device = nearest(machine, gpu.address, role)
+    nic = machine.functions.get(nic_for_gpu(machine, gpu.index).address or "")
+    for device in (nearest(machine, gpu.address, Role.NVME), nic):
         if device is not None:
             ways = (direct(machine, gpu.address, device.address), via_ram(machine, gpu.address, device.address))
             found += [_leg(machine, leg, question) for leg in ways]
