@@ -7,6 +7,7 @@ import errno
 import logging
 import os
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -17,13 +18,14 @@ from hinan.agent.loop import Node
 from hinan.agent.placer import Placed, Placer
 from hinan.agent.server import Server, _Session
 from hinan.agent.status import status
-from hinan.cli.agent import _placement
+from hinan.cli.agent import _placement, nodes_of
 from hinan.formats import messages as m
 from hinan.formats.records import OwnerRecord
 from hinan.host.numa import KernelMemory
 from hinan.tiers.arena import Arena
 from hinan.tiers.mapping import HUGE_BYTES
 from hinan.wire import sample
+from hinan.wire.check import Question, check_machine
 from hinan.wire.model import Machine
 from tests.agent.test_edges import HEADER, Place, live
 from tests.harness.disks import Disks
@@ -156,13 +158,14 @@ def test_the_device_comes_with_the_lease(tmp_path: Path) -> None:
         (told,) = status(node)["placement"]
         assert (told["rank"], told["device"], told["node"], told["how"]) == (0, ON_NODE_1, 1, "mbind")
         assert _placement(told) == "slots of rank 0 (device 0000:52:00.0) are made on NUMA node 1: numa_node of the GPU"
+        assert nodes_of([told]) == {ON_NODE_1: 1}
 
     live(place, scenario)
 
 
 @pytest.mark.skipif(not Path("/sys/devices/system/node/node0").is_dir(), reason="this kernel knows no NUMA nodes")
 def test_the_kernels_own_calls(disks: Disks) -> None:
-    """For real, on node 0: the policy is set or, where it is refused, the CPUs are; the pages are found there, huge or not."""
+    """For real, on node 0: the policy is set or, where it is refused, CPUs are; the pages lie there, huge or not."""
     placer, arena = Placer(KernelMemory(), sample.machine), Arena(disks.tmpfs("ram", 64 << 20))
     size_bytes = 2 * HUGE_BYTES + 4096
     plain = arena.new_slot(OwnerRecord(1, 1, 1, 0), size_bytes)
@@ -171,3 +174,13 @@ def test_the_kernels_own_calls(disks: Disks) -> None:
     found = placer.placed[0]
     assert (found.node, found.problem) == (0, None)
     assert found.lies_on in ((0,), ())  # a seccomp filter may refuse the question
+
+
+def test_the_check_looks_at_the_slots_that_are_there(tmp_path: Path) -> None:
+    """A full node 1: what the agent found is a finding for that GPU alone. Slots that were not looked at are no evidence."""
+    stray, _ = make(tmp_path, TwoNodes(full=frozenset({1})), ON_NODE_1)
+    unseen = {"device": "0000:62:00.0", "node": 1, "lies_on": []}
+    buffers = nodes_of([asdict(stray), unseen, {"device": None, "node": None, "lies_on": []}])
+    assert buffers == {ON_NODE_1: 0}
+    (finding,) = check_machine(sample.machine(), Question(buffers=buffers))
+    assert (finding.code, finding.at) == ("wrong-numa-node", "52:00.0")

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from hinan.cli.arenas import held_slot
 from hinan.cli.main import app
-from hinan.core.errors import ConfigError, TargetError
+from hinan.core.errors import AgentError, ConfigError, TargetError
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 IS_ROOT = os.geteuid() == 0
@@ -118,6 +118,16 @@ def test_the_only_run_needs_no_name(ram: Path, paused: Job, make_job: Callable[.
         held_slot(None, tmpfs=ram)
     left = held_slot(paused.target_path)
     assert (left.step, left.agent) == (6, None)
+
+
+def test_check_asks_the_agent_where_its_slots_lie(paused: Job) -> None:
+    """A run on the CPU has no device, so there is nothing to find; without its agent it is an error, not a clean bill."""
+    found = CliRunner().invoke(app, ["wire", "check", "--sample", "--arena", str(paused.target_path)])
+    assert (found.exit_code, "nothing found" in found.stdout) == (0, True)
+    paused.kill_all()
+    paused.end_agent()
+    with pytest.raises(AgentError):
+        CliRunner().invoke(app, ["wire", "check", "--sample", "--arena", str(paused.target_path)], catch_exceptions=False)
 
 
 def test_a_target_without_an_arena(tmp_path: Path, make_job: Callable[..., Job]) -> None:

@@ -131,6 +131,10 @@ def test_check_exit_codes(dump: Path, tmp_path: Path) -> None:
         (("explain", "0x1000", "--file", "/x"), "not both"),
         (("explain", "--arena", "--file", "/x"), "not both"),
         (("--sample", "--svg", "/nonexistent/x.svg"), "cannot write"),
+        (("--sample", "--all", "--svg", "x.svg"), "leave --all out"),
+        (("--sample", "--paths", "--html", "x.html"), "leave --paths out"),
+        (("--sample", "--all", "--paths"), "different views"),
+        (("--sample", "--all", "--legs"), "different views"),
     ],
 )
 def test_usage_errors(arguments: tuple[str, ...], words: str) -> None:

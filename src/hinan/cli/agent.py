@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -59,6 +60,25 @@ def stop(
     client.ask(m.Stop(grace), ANSWER_S)
     client.close()
     emit({"stopped": True}, as_json=json, text=lambda: ["the agent stops"])
+
+
+def slot_nodes(target: Path) -> dict[str, int]:
+    """PCI address of each device of a run -> NUMA node on which its newest slot lies, a wrong one if there are several.
+
+    Raises:
+        AgentError: no agent answers.
+    """
+    detail = _status(AgentClient(arena_of(open_target(target)).root / "agent.sock", ANSWER_S))
+    return nodes_of(detail["placement"])
+
+
+def nodes_of(placement: list[dict[str, Any]]) -> dict[str, int]:
+    """From the `placement` of an agent's status; devices whose pages were not looked at are left out."""
+    return {
+        placed["device"]: next((node for node in placed["lies_on"] if node != placed["node"]), placed["lies_on"][0])
+        for placed in placement
+        if placed["device"] is not None and placed["lies_on"]
+    }
 
 
 def _status(client: AgentClient) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from hinan.cli import wire_address, wire_probe
+from hinan.cli.agent import slot_nodes
 from hinan.cli.wire_options import (
     AsJson,
     Asked,
@@ -67,6 +68,7 @@ def wire(
     from hinan.wire import render, report
     from hinan.wire.check import Question
 
+    _one_view(every=every, paths=paths, legs=legs and not as_json, drawn=svg is not None or html is not None)
     machine = machine_of(context.obj)
     question = Question(state_bytes=state_of(context.obj), buffer_node=buffer_node, under_load=under_load)
     keys = report.to_builtins if legs else report.summary
@@ -90,6 +92,15 @@ def wire(
         show_json(keys(answer))
     else:
         show(render.render_legs(answer) if legs else render.render(answer, machine))
+
+
+def _one_view(*, every: bool, paths: bool, legs: bool, drawn: bool) -> None:
+    """Refuses what would silently win over something else that was asked for."""
+    views = [name for name, on in (("--all", every), ("--paths", paths), ("--legs", legs)) if on]
+    if len(views) > 1:
+        raise ConfigError(f"{' and '.join(views)} are different views; ask for one after the other")
+    if drawn and (every or paths):
+        raise ConfigError(f"--svg and --html draw the path of one GPU; leave {views[0]} out, and say which with --gpu")
 
 
 def _paths(machine: Any, gpu: Any, as_json: bool) -> None:
@@ -123,6 +134,9 @@ def check(
     state: State = None,
     as_json: AsJson = False,
     buffer_node: Buffer = None,
+    arena: Annotated[
+        Path | None, typer.Option("--arena", help="Target of a run: where its agent's slots really lie.")
+    ] = None,
     under_load: Loaded = False,
 ) -> None:
     """What is wrong with the path: evidence, effect in seconds for this state, fix. Exit 1 on findings.
@@ -136,7 +150,8 @@ def check(
 
     asked = context.obj.after(Asked(sources, sample, state, None))
     machine = machine_of(asked)
-    question = Question(state_bytes=state_of(asked), buffer_node=buffer_node, under_load=under_load)
+    buffers = slot_nodes(arena) if arena is not None else {}
+    question = Question(state_bytes=state_of(asked), buffer_node=buffer_node, buffers=buffers, under_load=under_load)
     found = check_machine(machine, question)
     if as_json:
         show_json({"findings": msgspec.to_builtins(found), "gpus": len(machine.gpus), "sources": list(machine.sources)})

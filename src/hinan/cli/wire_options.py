@@ -17,7 +17,7 @@ Sample = Annotated[bool, typer.Option("--sample", help="A made-up HGX H100 serve
 State = Annotated[str | None, typer.Option("--state", help="Bytes of one rank's state, such as 61.2GB.")]
 AsJson = Annotated[bool, typer.Option("--json", help="For programs; unknown is null.")]
 GpuOption = Annotated[str | None, typer.Option("--gpu", help="Index or PCI address.")]
-Buffer = Annotated[int | None, typer.Option("--buffer-node", help="NUMA node on which the buffer lies.")]
+Buffer = Annotated[int | None, typer.Option("--buffer-node", min=0, help="NUMA node on which the buffer lies.")]
 Loaded = Annotated[bool, typer.Option("--under-load", help="The links were busy when they were read.")]
 
 

@@ -25,10 +25,14 @@ PROVEN_RATIO = 0.85
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked about: bytes of one rank's state, where its buffer lies, whether the links were busy when read."""
+    """What is asked about: bytes of one rank's state, where its buffer lies, whether the links were busy when read.
+
+    buffers: PCI address of a GPU -> node of its buffer; `buffer_node` is for the GPUs that are not in it.
+    """
 
     state_bytes: int | None = None
     buffer_node: int | None = None
+    buffers: dict[str, int] = {}
     under_load: bool = False
 
 
@@ -206,7 +210,7 @@ def _crowded(case: _Case, gpus: list[str]) -> tuple[str | None, int]:
 
 def _node(case: _Case) -> Iterator[Finding]:
     placement = node_for_gpu(case.machine, case.gpu.index)
-    buffer = case.question.buffer_node
+    buffer = case.question.buffers.get(case.gpu.address or "", case.question.buffer_node)
     if buffer is None or placement.node is None or buffer == placement.node:
         return
     yield case.finding(

@@ -196,7 +196,7 @@ def _iommu(found: Explanation) -> list[str]:
 
 def _packets(found: Explanation) -> list[str]:
     rows = [
-        f"5. {found.size_bytes} bytes are {found.packet_count} memory write TLPs of up to {found.mps_bytes} bytes "
+        f"5. {found.size_bytes} bytes are {found.packet_count} memory write TLP{'s' * (found.packet_count != 1)} of up to {found.mps_bytes} bytes "
         f"(illustration; MPS {found.labels['mps']})"
     ]
     for packet in found.packets:
