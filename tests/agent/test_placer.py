@@ -177,7 +177,7 @@ def test_the_kernels_own_calls(disks: Disks) -> None:
 
 
 def test_the_check_looks_at_the_slots_that_are_there(tmp_path: Path) -> None:
-    """A full node 1: what the agent found is a finding for that GPU alone. Slots that were not looked at are no evidence."""
+    """A full node 1: what the agent found is a finding for that GPU alone. What was not looked at is no evidence."""
     stray, _ = make(tmp_path, TwoNodes(full=frozenset({1})), ON_NODE_1)
     unseen = {"device": "0000:62:00.0", "node": 1, "lies_on": []}
     buffers = nodes_of([asdict(stray), unseen, {"device": None, "node": None, "lies_on": []}])

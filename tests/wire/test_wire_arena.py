@@ -122,12 +122,12 @@ def test_the_only_run_needs_no_name(ram: Path, paused: Job, make_job: Callable[.
 
 def test_check_asks_the_agent_where_its_slots_lie(paused: Job) -> None:
     """A run on the CPU has no device, so there is nothing to find; without its agent it is an error, not a clean bill."""
-    found = CliRunner().invoke(app, ["wire", "check", "--sample", "--arena", str(paused.target_path)])
+    found = CliRunner().invoke(app, ["wire", "check", "--sample", "--run", str(paused.target_path)])
     assert (found.exit_code, "nothing found" in found.stdout) == (0, True)
     paused.kill_all()
     paused.end_agent()
     with pytest.raises(AgentError):
-        CliRunner().invoke(app, ["wire", "check", "--sample", "--arena", str(paused.target_path)], catch_exceptions=False)
+        CliRunner().invoke(app, ["wire", "check", "--sample", "--run", str(paused.target_path)], catch_exceptions=False)
 
 
 def test_a_target_without_an_arena(tmp_path: Path, make_job: Callable[..., Job]) -> None:

@@ -134,9 +134,7 @@ def check(
     state: State = None,
     as_json: AsJson = False,
     buffer_node: Buffer = None,
-    arena: Annotated[
-        Path | None, typer.Option("--arena", help="Target of a run: where its agent's slots really lie.")
-    ] = None,
+    run: Annotated[Path | None, typer.Option("--run", help="Target of a run: where its slots really lie.")] = None,
     under_load: Loaded = False,
 ) -> None:
     """What is wrong with the path: evidence, effect in seconds for this state, fix. Exit 1 on findings.
@@ -150,7 +148,7 @@ def check(
 
     asked = context.obj.after(Asked(sources, sample, state, None))
     machine = machine_of(asked)
-    buffers = slot_nodes(arena) if arena is not None else {}
+    buffers = slot_nodes(run) if run is not None else {}
     question = Question(state_bytes=state_of(asked), buffer_node=buffer_node, buffers=buffers, under_load=under_load)
     found = check_machine(machine, question)
     if as_json:

@@ -195,8 +195,9 @@ def _iommu(found: Explanation) -> list[str]:
 
 
 def _packets(found: Explanation) -> list[str]:
+    packets = "1 memory write TLP" if found.packet_count == 1 else f"{found.packet_count} memory write TLPs"
     rows = [
-        f"5. {found.size_bytes} bytes are {found.packet_count} memory write TLP{'s' * (found.packet_count != 1)} of up to {found.mps_bytes} bytes "
+        f"5. {found.size_bytes} bytes are {packets} of up to {found.mps_bytes} bytes "
         f"(illustration; MPS {found.labels['mps']})"
     ]
     for packet in found.packets:

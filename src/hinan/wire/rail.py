@@ -80,7 +80,7 @@ _Nics = tuple[tuple[str, str | None], ...]
 
 
 def _near(machine: Machine, gpu: Gpu) -> tuple[_Nics, str]:
-    """The NICs nearest to a GPU, all equally near, and by what. Virtual functions do not count beside their physical one."""
+    """The NICs nearest to a GPU, all equally near, and by what. Virtual functions do not count beside their own."""
     nics = [f for f in machine.functions.values() if f.role is Role.NIC and f.physical_function not in machine.functions]
     place = machine.functions.get(gpu.address or "")
     if place is not None:

@@ -73,8 +73,9 @@ def lines(found: Stream, wire: Wire) -> Sequence[str]:
     ]
     if found.packets > len(found.rows):
         out.append(f"{'':>23}... {found.packets - len(found.rows)} more")
+    packets = "1 packet" if found.packets == 1 else f"{found.packets} packets"
     out.append(
-        f"{found.packets} packet{'s' * (found.packets != 1)} in {found.duration_s * 1e6:.3f} µs: {found.bytes_per_s / 1e9:.2f} GB/s on an ideal "
+        f"{packets} in {found.duration_s * 1e6:.3f} µs: {found.bytes_per_s / 1e9:.2f} GB/s on an ideal "
         f"{wire.gt_s:g} GT/s x{wire.width} (illustration)"
     )
     return out
