@@ -18,7 +18,8 @@ from hinan.agent.loop import Node
 from hinan.agent.placer import Placed, Placer
 from hinan.agent.server import Server, _Session
 from hinan.agent.status import status
-from hinan.cli.agent import _placement, nodes_of
+from hinan.cli.agent import _placement
+from hinan.cli.arenas import nodes_of
 from hinan.formats import messages as m
 from hinan.formats.records import OwnerRecord
 from hinan.host.numa import KernelMemory

@@ -15,7 +15,7 @@ import pytest
 from tests.harness.job import Job, until
 from typer.testing import CliRunner
 
-from hinan.cli.arenas import held_slot
+from hinan.cli.arenas import held_slot, newest, on_device
 from hinan.cli.main import app
 from hinan.core.errors import AgentError, ConfigError, TargetError
 
@@ -118,6 +118,22 @@ def test_the_only_run_needs_no_name(ram: Path, paused: Job, make_job: Callable[.
         held_slot(None, tmpfs=ram)
     left = held_slot(paused.target_path)
     assert (left.step, left.agent) == (6, None)
+
+
+def test_the_slot_of_a_gpu_is_its_ranks() -> None:
+    """With `--gpu` the rank that writes from it; where no rank's device is known, any; a GPU of nobody is an error."""
+    devices = {0: "0000:52:00.0", 1: "0000:12:00.0"}
+    assert on_device(devices, "0000:12:00.0") == {1}
+    assert on_device(devices, None) is on_device({}, "0000:12:00.0") is None
+    with pytest.raises(ConfigError, match=r"no rank .* from 0000:22:00.0; rank 0 from 0000:52:00.0, rank 1"):
+        on_device(devices, "0000:22:00.0")
+
+
+def test_the_newest_slot_of_some_ranks(paused: Job) -> None:
+    """Only theirs count."""
+    slots = paused.arena.scan()
+    assert newest(slots, {0}) == newest(slots) is not None
+    assert newest(slots, {1}) is None
 
 
 def test_check_asks_the_agent_where_its_slots_lie(paused: Job) -> None:

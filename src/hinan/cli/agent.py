@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -34,7 +33,7 @@ def start(target: TargetPath, json: Json = False) -> None:
     arena = arena_of(place)
     arena.create()
     client = connect(arena.root, ANSWER_S, (place.root, arena.root, node_name()))
-    detail = _status(client)
+    detail = ask_status(client)
     emit(
         detail,
         as_json=json,
@@ -45,7 +44,7 @@ def start(target: TargetPath, json: Json = False) -> None:
 @app.command(epilog="Example:  hinan agent status /shared/runs/gpt --json")
 def status(target: TargetPath, json: Json = False) -> None:
     """Show slots, watermark, drains, failures and what the RAM copy survives. Exit code 1 if no agent answers."""
-    detail = _status(AgentClient(arena_of(open_target(target)).root / "agent.sock", ANSWER_S))
+    detail = ask_status(AgentClient(arena_of(open_target(target)).root / "agent.sock", ANSWER_S))
     emit(detail, as_json=json, text=lambda: _lines(detail))
 
 
@@ -62,26 +61,8 @@ def stop(
     emit({"stopped": True}, as_json=json, text=lambda: ["the agent stops"])
 
 
-def slot_nodes(target: Path) -> dict[str, int]:
-    """PCI address of each device of a run -> NUMA node on which its newest slot lies, a wrong one if there are several.
-
-    Raises:
-        AgentError: no agent answers.
-    """
-    detail = _status(AgentClient(arena_of(open_target(target)).root / "agent.sock", ANSWER_S))
-    return nodes_of(detail["placement"])
-
-
-def nodes_of(placement: list[dict[str, Any]]) -> dict[str, int]:
-    """From the `placement` of an agent's status; devices whose pages were not looked at are left out."""
-    return {
-        placed["device"]: next((node for node in placed["lies_on"] if node != placed["node"]), placed["lies_on"][0])
-        for placed in placement
-        if placed["device"] is not None and placed["lies_on"]
-    }
-
-
-def _status(client: AgentClient) -> dict[str, Any]:
+def ask_status(client: AgentClient) -> dict[str, Any]:
+    """What an agent says of itself (docs/cli.md). The connection is closed."""
     answer = client.ask(m.Status(), ANSWER_S)
     client.close()
     if not isinstance(answer, m.Done):

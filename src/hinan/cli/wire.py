@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from hinan.cli import wire_address, wire_probe
-from hinan.cli.agent import slot_nodes
+from hinan.cli.arenas import slot_nodes
 from hinan.cli.wire_options import (
     AsJson,
     Asked,

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hinan.cli.arenas import held_slot
+from hinan.cli.arenas import HeldSlot, held_slot
 from hinan.cli.wire_options import AsJson, Asked, From, GpuOption, Sample, gpu_of, machine_of, show, show_json
 from hinan.core.errors import ConfigError
 from hinan.core.units import format_bytes, parse_bytes
@@ -49,8 +49,20 @@ def explain(
 
     asked = context.obj.after(Asked(sources, sample, None, gpu))
     machine = machine_of(asked)
-    number, told = _destination(asked, where, file, arena=arena)
     one, sender = gpu_of(machine, asked.gpu), _device(machine, device)
+    live = not asked.sample and not asked.sources
+    if file is not None and (arena or where is not None):
+        raise ConfigError("give --file, or --arena, or an address; not both", file=str(file))
+    if arena:
+        slot = _slot(where, one if live and asked.gpu is not None else None)
+        number, told = _in_pages(slot.path, _words(slot), live=live)
+        if live and asked.gpu is None:
+            one = next((gpu for gpu in machine.gpus if gpu.address == slot.device), one)
+    elif file is not None:
+        number, told = _in_pages(file, f"first byte of {file}", live=live)
+    else:
+        number = _hex(where)
+        told = explain_.Told(words="address given", label="illustration", machine="read" if live else "reported")
     found = explain_.explain(machine, one, number, size_bytes=_size(size), told=told, device=sender)
     if as_json:
         plain = msgspec.to_builtins(msgspec.structs.replace(found, packets=()))
@@ -120,26 +132,17 @@ def _size(text: str) -> int:
     return size_bytes
 
 
-def _destination(asked: Asked, where: str | None, file: Path | None, *, arena: bool) -> tuple[int, Any]:
-    """The address to explain, and what is known of it."""
-    from hinan.wire.explain import Told
+def _slot(target: str | None, gpu: Any) -> HeldSlot:
+    return held_slot(Path(target) if target is not None else None, device=gpu.address if gpu is not None else None)
 
-    live = not asked.sample and not asked.sources
-    if arena:
-        if file is not None:
-            raise ConfigError("give --arena or --file, not both")
-        slot = held_slot(Path(where) if where is not None else None)
-        keeper = f"kept by agent {slot.agent}" if slot.agent is not None else "no agent runs"
-        words = (
-            f"first byte of {slot.path}: step {slot.step} of rank {slot.rank}, attempt {slot.attempt}, "
-            f"{format_bytes(slot.image_bytes)}, {keeper}"
-        )
-        return _in_pages(slot.path, words, live=live)
-    if file is not None:
-        if where is not None:
-            raise ConfigError("give an address or --file, not both", address=where)
-        return _in_pages(file, f"first byte of {file}", live=live)
-    return _hex(where), Told(words="address given", label="illustration", machine="read" if live else "reported")
+
+def _words(slot: HeldSlot) -> str:
+    keeper = f"kept by agent {slot.agent}" if slot.agent is not None else "no agent runs"
+    writer = f", written by {slot.device}" if slot.device is not None else ""
+    return (
+        f"first byte of {slot.path}: step {slot.step} of rank {slot.rank}, attempt {slot.attempt}, "
+        f"{format_bytes(slot.image_bytes)}{writer}, {keeper}"
+    )
 
 
 def _in_pages(path: Path, words: str, *, live: bool) -> tuple[int, Any]:
