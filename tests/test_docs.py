@@ -33,10 +33,10 @@ def test_the_five_lines_run(zygote: Zygote, tmp_path: Path, page: str) -> None:
     by_hand, code = blocks(ROOT / page, "python")
     target = tmp_path / "gpt"
     zygote.spawn("docs:main", tmp_path / "log", code=code.replace("/shared/runs/gpt", str(target)), steps=100).ok()
-    assert [s.step for s, stored in Target(target).stored().items() if stored.committed] == [100]
+    assert max(s.step for s, stored in Target(target).stored().items() if stored.committed) == 100
     other = tmp_path / "by-hand"
     zygote.spawn("docs:main", tmp_path / "log", code=by_hand, steps=100, target=str(other)).ok()
-    assert [s.step for s, stored in Target(other).stored().items() if stored.committed] == [100]
+    assert max(s.step for s, stored in Target(other).stored().items() if stored.committed) == 100
 
 
 def test_commands_in_the_documentation_exist() -> None:
