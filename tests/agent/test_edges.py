@@ -384,10 +384,10 @@ def test_an_image_about_to_be_proven_is_not_given_away(place: Place) -> None:
         session = _Session(node, server)
         await session.answer(place.hello())
         node.state()
-        node._start(Prove(old))
+        node.tasks.start(Prove(old))
         asked = asyncio.create_task(session.answer(m.Lease(HEADER.image_bytes, [])))
         await asyncio.sleep(0)  # its first look
-        await asyncio.gather(*node._tasks)
+        await node.lanes.all_done()
         server._look()
         answer = await asked
         assert isinstance(answer, m.Granted)
@@ -424,7 +424,7 @@ def test_a_slot_that_found_no_room_is_not_tried_at_once_again(place: Place, monk
         for _ in range(200):
             node.look()
             await asyncio.sleep(0)
-            await asyncio.gather(*node._tasks, return_exceptions=True)
+            await node.lanes.all_done()
         assert tries == 2 and not asked.done()
         monkeypatch.undo()
         node.keeper.try_again()

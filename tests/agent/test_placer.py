@@ -152,7 +152,7 @@ def test_the_device_comes_with_the_lease(tmp_path: Path) -> None:
     place.attempt(1)
 
     async def scenario(node: Node, server: Server) -> None:
-        node.placer._memory, node.placer._machine = TwoNodes(), sample.machine
+        node.tasks.placer._memory, node.tasks.placer._machine = TwoNodes(), sample.machine
         session = _Session(node, server)
         await session.answer(place.hello())
         assert isinstance(await session.answer(m.Lease(HEADER.image_bytes, [], ON_NODE_1)), m.Granted)

@@ -11,6 +11,7 @@ from typing import Any
 import hinan.agent.__main__ as entry
 import hinan.agent.drainer as drainer
 import hinan.agent.loop as loop
+import hinan.agent.tasks as tasks
 import hinan.tiers.durable as durable
 from hinan.core.commit import DrainEffect
 from hinan.host.process import Process
@@ -82,7 +83,7 @@ def main(
             self.observe = observe
             return super().drain(what)
 
-    loop.Drainer = Faulty  # type: ignore[misc]
+    tasks.Drainer = Faulty  # type: ignore[misc]
     entry.main(["--target", target, "--arena", arena, "--node", node, "--idle-s", str(idle_s)])
 
 

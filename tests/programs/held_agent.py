@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from hinan.agent import loop
+from hinan.agent import tasks
 from hinan.agent.__main__ import main
 from hinan.agent.drainer import Drainer
 from hinan.agent.keeper import Keeper
@@ -18,6 +18,6 @@ def _effect(_: Any, effect: Any, *rest: Any) -> str:
 
 if __name__ == "__main__":
     around(Drainer, "_carry_out", before="agent-before-", after="agent-after-", suffix=_effect)
-    around(loop, "prove", before="agent-proving")
+    around(tasks, "prove", before="agent-proving")
     around(Keeper, "lease", after="agent-leased")
     sys.exit(main())

@@ -44,10 +44,10 @@ def status(node: Node) -> dict[str, Any]:
             }
             for s in node.slots
         ],
-        "placement": [{"rank": rank} | asdict(placed) for rank, placed in sorted(node.placer.placed.items())],
+        "placement": [{"rank": rank} | asdict(placed) for rank, placed in sorted(node.tasks.placer.placed.items())],
         "draining": node.round.step_id.step if node.round else None,
         "drain_s": node.drain_s,
-        "direct_io": node.drainer.direct,
+        "direct_io": node.tasks.drainer.direct,
         "failures": list(node.news)[-20:],
         "failed_in_a_row": node.failed_in_a_row,
         "unreadable_facts": {**node.arena.problems, **node.target.problems},

@@ -1,0 +1,167 @@
+"""Carries out the tasks of the agenda, each in its lane; what failed is told and left for a later look.
+
+Owns:      the order of the facts around each task: what is read before, what is believed after.
+Promises:  starting a task never blocks; a lane does one at a time, and a task that is due while its lane is busy is
+           started at a later look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from hinan.agent.drainer import Abandoned, Drainer, Round
+from hinan.agent.freshness import Freshness
+from hinan.agent.ledger import served_attempt
+from hinan.agent.placer import Placer
+from hinan.agent.prover import prove
+from hinan.core.agenda import Bury, Commit, Drain, Forget, Prove, Release, Remove, Stop, Task
+from hinan.core.errors import HinanError
+from hinan.formats.records import OwnerRecord
+from hinan.tiers.arena import SlotFiles
+
+if TYPE_CHECKING:
+    from hinan.agent.loop import Node
+
+log = logging.getLogger("hinan.agent")
+
+PAUSE_S = 2.0
+"""After a failure to tidy the target, before the next look would start the same again."""
+
+
+class Tasks:
+    """The hands of one node."""
+
+    def __init__(self, node: Node) -> None:
+        self._node, self._lanes = node, node.lanes
+        self._freshness = Freshness()
+        self._unproven: dict[str, str] = {}
+        """Slots whose digests could not be read or published, with what was told of it."""
+        self.placer = Placer()
+        self.drainer = Drainer(
+            node.arena, node.target, lambda: served_attempt(node.target, node.node), self._lanes.ending.wait
+        )
+
+    def start(self, task: Task) -> None:
+        """Begin it, unless its lane is busy."""
+        node, busy = self._node, self._lanes.busy
+        match task:
+            case Stop(reason):
+                node.stop_reason = reason
+            case Release(slot):
+                if slot in node.keeper.files:
+                    log.info("slot.released slot=%s", slot)
+                    phase = next(s.phase for s in node.slots if s.name == slot)
+                    node.keeper.release(slot, phase)
+                    node.look()
+            case Forget(step_id):
+                node.arena.forget_lost(step_id)
+            case Prove(slot):
+                if "prove" not in busy and slot not in node.keeper.unprovable:
+                    # Ordering: read from now on, not from when the task gets its turn: a waiting request for a slot is
+                    # answered in between, and the image would be digested while its next one is written.
+                    node.keeper.read([slot])
+                    self._lanes.begin("prove", self._prove(node.keeper.files[slot]))
+            case Drain(step_id, slots):
+                if "drain" not in busy:
+                    node.round = Round(step_id, {node.keeper.files[name].rank: node.keeper.files[name] for name in slots})
+                    self._lanes.begin("drain", self._drain(node.round))
+            case Commit() | Bury() | Remove():
+                if "target" not in busy:
+                    self._lanes.begin("target", self._tidy(task))
+
+    def order_slot(self, owner: OwnerRecord, image_bytes: int) -> None:
+        """Have a slot made; the keeper is told when it is there."""
+        self._lanes.begin("reserve", self._reserve(owner, image_bytes))
+
+    def try_again(self) -> None:
+        """Let slots be proven whose proof failed for want of room: there may be some by now."""
+        keeper = self._node.keeper
+        self._unproven = {slot: told for slot, told in self._unproven.items() if slot in keeper.files}
+        for slot in self._unproven:
+            keeper.unprovable.pop(slot, None)
+
+    # -- in the lanes --------------------------------------------------------------------------------------------
+
+    async def _reserve(self, owner: OwnerRecord, image_bytes: int) -> None:
+        node, began, failure = self._node, time.monotonic(), None
+        trainer = node.trainers.owner(owner)
+        around = partial(self.placer.around, owner.rank, None if trainer is None else trainer.device)
+        try:
+            slot, huge_bytes = await self._lanes.call(
+                "reserve", node.arena.new_slot, owner, image_bytes, self._lanes.ending.is_set, around
+            )
+            took_s = time.monotonic() - began
+            log.info("slot.reserved slot=%s bytes=%d huge_bytes=%d s=%.3f", slot, image_bytes, huge_bytes, took_s)
+        except OSError as error:
+            failure = error
+        finally:
+            node.keeper.made(owner, image_bytes, failure)
+
+    async def _prove(self, files: SlotFiles) -> None:
+        node, slot, sealed = self._node, files.name, files.sealed
+        began = time.monotonic()
+        try:
+            assert sealed is not None
+            proven = await self._lanes.call("prove", prove, node.arena, slot, sealed, late=node.keeper.is_late(files))
+            if (frozen := self._freshness.look(proven)) is not None:
+                node.tell(frozen)
+            log.info("proven step=%d rank=%d s=%.3f", sealed.step, files.rank, time.monotonic() - began)
+            self._unproven.pop(slot, None)
+        except (OSError, HinanError) as error:
+            text = f"the RAM copy of step {sealed.step if sealed else '?'}, rank {files.rank} cannot be used: {error}"
+            node.keeper.unprovable[slot] = str(error)
+            if isinstance(error, HinanError) or self._unproven.get(slot) != text:
+                node.tell(text)
+            if isinstance(error, OSError):
+                self._unproven[slot] = text
+        finally:
+            node.keeper.unread([slot])
+
+    async def _drain(self, what: Round) -> None:
+        node, step_id = self._node, what.step_id
+        log.info("drain.opened step=%d attempt=%d bytes=%d", step_id.step, step_id.attempt, what.image_bytes)
+        try:
+            node.drain_s = await self._lanes.call("drain", self.drainer.drain, what)
+            node.failed_in_a_row = 0
+            log.info(
+                "committed step=%d attempt=%d bytes=%d s=%.3f direct=%s",
+                step_id.step, step_id.attempt, what.image_bytes, node.drain_s, self.drainer.direct,
+            )  # fmt: skip
+        except Abandoned as error:
+            held = {s.holds for s in node.slots}
+            node.failed = {s: why for s, why in node.failed.items() if s in held} | {step_id: str(error)}
+            node.failed_in_a_row += 1
+            node.tell(str(error))
+        finally:
+            try:
+                await node.refresh()
+            finally:
+                node.round = None
+
+    async def _tidy(self, task: Commit | Bury | Remove) -> None:
+        try:
+            await self._lanes.call("target", self._tidy_unless_fenced, task)
+            why = f" why={task.reason!r}" if isinstance(task, Bury) else ""
+            log.info("%s step=%d%s", type(task).__name__.lower(), task.step_id.step, why)
+        except (OSError, HinanError) as error:
+            self._node.tell(f"could not {type(task).__name__.lower()} {task.step_id}: {error}")
+            await asyncio.sleep(PAUSE_S)
+        finally:
+            await self._node.refresh()
+
+    def _tidy_unless_fenced(self, task: Commit | Bury | Remove) -> None:
+        target, snapshot = self._node.target, self._node.snapshot
+        # Claims are read again before anything is published or deleted (rule A5).
+        if target.history().newest_claim != snapshot.history.newest_claim:
+            return
+        match task:
+            case Commit(step_id):
+                target.publish_commit(step_id, snapshot.stored[step_id].world_size)
+            case Bury(step_id, reason):
+                target.bury(step_id, reason)
+            case Remove(step_id):
+                target.remove(step_id)
