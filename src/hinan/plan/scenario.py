@@ -246,6 +246,7 @@ class Scenario:
         return {**found, "failures": self.mtti_origin or default(self.failures.source)}
 
 
+INTERFERENCE = guessed("all-gather lost 8-11 % beside copies on V100 (NVIDIA/nccl issue 2218); paced, over a step")
 _JOB = {
     "step_s": guessed("a common length; give --step and intervals come in whole steps"),
     "hideable_ratio": guessed("forward and backward are most of a step; the optimizer may not start before the copy ends"),
@@ -254,9 +255,7 @@ _JOB = {
 _STORE = {
     "write_bytes_per_s": guessed("a parallel file system shared with others; measure with the job's own writers"),
     "read_bytes_per_s": guessed("twice the write bandwidth"),
-    "interference_ratio": guessed(
-        "all-gather lost 8-11 % beside copies on V100 (NVIDIA/nccl issue 2218); paced, over a step"
-    ),
+    "interference_ratio": INTERFERENCE,
 }
 _RESTART = {
     "parts": guessed("see RESTARTS in hinan.plan.scenario; your launcher's log has the truth"),

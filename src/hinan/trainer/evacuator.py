@@ -23,7 +23,7 @@ from hinan.tiers.arena import Arena, arena_path
 from hinan.tiers.publish import AlreadyPublished
 from hinan.tiers.target import now_text
 from hinan.trainer.arguments import checked
-from hinan.trainer.cadence import CadenceKeeper, Pace, first_cadence
+from hinan.trainer.cadence import CadenceKeeper, first_cadence
 from hinan.trainer.contract import agree_on_budget
 from hinan.trainer.deferral import Deferral
 from hinan.trainer.ending import close_run, end_without_close, warn_of_unsaved_steps
@@ -33,6 +33,8 @@ from hinan.trainer.handle import Handle
 from hinan.trainer.identity import Identity
 from hinan.trainer.lateness import LateMovers
 from hinan.trainer.liaison import Liaison, Place
+from hinan.trainer.pace import Pace
+from hinan.trainer.past import Past, past_of
 from hinan.trainer.ranks import Ranks
 from hinan.trainer.restore import Restore, Resumed
 from hinan.trainer.slotmaps import SlotMaps
@@ -114,7 +116,9 @@ class Evacuator:
         self._evacuation = Evacuation(
             self._identity, self._arena, self._maps, self._liaison, state, self._gate, check_bits=asked.check_bits
         )
-        self._pace = Pace()
+        # Ordering: before training, because RAM soon holds other steps; and never later, because a target may hang.
+        past = past_of(self._target, self._arena) if self._ranks.rank == 0 else Past()
+        self._pace = Pace(past, nodes=self._ranks.world_size // self._ranks.local_ranks)
         first = first_cadence(asked.every, asked.commit_every, self._ranks)
         self._cadence = CadenceKeeper(
             self._arena, self._identity.rank, self._identity.world_size, attempt, (asked.every, asked.commit_every), first
@@ -147,6 +151,7 @@ class Evacuator:
         restore = Restore(self._place, self._target, self._ranks, self._identity.attempt)
         self.resumed = restore.run(self._state, fresh=self._fresh)
         self._step = self.resumed.step
+        self._pace.resumed(self.resumed.parent, self.resumed.source)
         log.info(
             "restored step=%d attempt=%s source=%s rank=%d s=%.3f why=%s",
             self._step, self.resumed.attempt, self.resumed.source or "-", self._ranks.rank,
@@ -289,7 +294,8 @@ class Evacuator:
         self._late.at_evacuation()
         self._evacuation.run(self._last, commit_at)
         if self._last.lost is None:
-            self._quietly(lambda: self._cadence.at_evacuation(self._step, self._pace.measured(self._liaison.drain_s)))
+            self._pace.drained(self._liaison.drain_s)
+            self._quietly(lambda: self._cadence.at_evacuation(self._step, self._pace.job))
         return self._last
 
     # -- the agent -----------------------------------------------------------------------------------------------
