@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hinan.plan.attempts import Failures
+from hinan.plan.interference import INTERFERENCE_RATIO
 from hinan.plan.online import MAX_OVERHEAD_RATIO
-from hinan.plan.running import INTERFERENCE_RATIO, Intervals, RunningJob, inputs, intervals, lost, rates
+from hinan.plan.running import Intervals, RunningJob, inputs, intervals, lost, rates
 
 HOUR_S = 3600.0
 JOB = RunningJob(step_s=0.5, stall_s=0.02, drain_s=10.0, observed_s=HOUR_S)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hinan.core.cadence import Cadence, parse_every
+from hinan.formats.records import CadenceRecord
 from hinan.plan.running import RunningJob
 from hinan.tiers.arena import Arena
 from hinan.trainer.cadence import CadenceKeeper
@@ -141,3 +142,41 @@ def test_a_new_attempt_removes_the_facts_of_older_ones(tmp_path: Path) -> None:
     assert len(arena.names("cadence-")) == 3
     CadenceKeeper(arena, 0, 2, 2, asked, Cadence(0, 10, 1))
     assert arena.names("cadence-") == ["cadence-000002-0000.json", "cadence-000003-0001.json"]
+
+
+def test_auto_is_decided_by_rank_0_and_again_when_more_is_known(tmp_path: Path) -> None:
+    """Nothing before a stall was measured; then evacuations; commits once a drain has ended; and noise moves nothing."""
+    keepers = ranks(tmp_path, 2, every="auto", commit="auto")
+
+    def go_on(first: int, last: int, job: RunningJob) -> list[tuple[int, int]]:
+        for step, keeper in itertools.product(range(first, last), keepers):
+            advance(keeper, step, job if keeper is keepers[0] else RunningJob())
+        assert keepers[0].now == keepers[1].now
+        return [(keepers[0].now.every_steps, keepers[0].now.commit_multiple)]
+
+    assert go_on(1, 60, RunningJob(step_s=0.5, drain_s=4.0)) == [(10, 1)]
+    assert not keepers[0].next_look
+    (every, multiple), *_ = go_on(60, 120, RunningJob(step_s=0.5, stall_s=0.001))
+    assert every > 10
+    assert multiple == 1
+    known = RunningJob(step_s=0.5, stall_s=0.001, drain_s=30.0)
+    (again, multiple), *_ = go_on(120, 120 + 8 * every, known)
+    assert again == every
+    assert multiple > 1
+    noisy = RunningJob(step_s=0.5, stall_s=0.0011, drain_s=27.0)
+    number = keepers[0]._number
+    assert go_on(120 + 8 * every, 120 + 40 * every, noisy) == [(every, multiple)]
+    assert keepers[0]._number == number
+
+
+def test_a_decision_equal_to_the_warm_up_is_written_down_with_its_reason(tmp_path: Path) -> None:
+    """Ten steps by chance are not "nothing was measured yet"."""
+    (keeper,) = ranks(tmp_path, 1, every="auto", commit=10)  # type: ignore[arg-type]
+    lucky = RunningJob(step_s=0.5, stall_s=3.4e-4)
+    for step in range(1, 60):
+        advance(keeper, step, lucky)
+    assert keeper.now.every_steps == 10
+    assert keeper.now.from_step > 0
+    (record,) = [r for n in range(9) if (r := keeper._arena.fact(f"cadence-000001-{n:04d}.json", CadenceRecord))]
+    assert record.is_decided
+    assert "stall 340 µs" in record.every_why

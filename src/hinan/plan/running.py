@@ -15,16 +15,13 @@ from dataclasses import dataclass, field
 from hinan.core.units import format_seconds
 from hinan.plan.attempts import Failures
 from hinan.plan.failures import LLAMA3, SURVIVAL, Tier
+from hinan.plan.interference import INTERFERENCE_ORIGIN, INTERFERENCE_RATIO
 from hinan.plan.online import MAX_OVERHEAD_RATIO, Decision, Measured, Words, decide
 from hinan.plan.origin import Origin, default, measured
 from hinan.plan.posterior import SMALL_JOB_MTTI_S, Prior, Rate, posterior, prior_of
-from hinan.plan.scenario import INTERFERENCE, Store
 
 TABLE = LLAMA3
 """What is thought of failures before any was seen."""
-
-INTERFERENCE_RATIO = Store().interference_ratio
-"""Slow-down of training while a drain runs; its price is this share of the drain."""
 
 _RAM = Words(failure="a failure that RAM survives")
 _TARGET = Words(
@@ -144,7 +141,7 @@ def inputs(job: RunningJob) -> dict[str, Input]:
     counts = (job.failures.ram, job.failures.target)
     for name, rate, count in zip(("ram_mtti_s", "target_mtti_s"), rates(job), counts, strict=True):
         found[name] = Input(1 / rate.mean_per_s, _rate_origin(job, rate, count))
-    found["interference_ratio"] = Input(INTERFERENCE_RATIO, INTERFERENCE)
+    found["interference_ratio"] = Input(INTERFERENCE_RATIO, INTERFERENCE_ORIGIN)
     return found
 
 
