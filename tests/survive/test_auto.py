@@ -96,7 +96,7 @@ def test_all_ranks_change_at_one_step_and_status_says_why(
 def test_a_killed_attempt_counts_as_a_failure(make_job: MakeJob, lost: str) -> None:
     """In the tier that answered it. Kill to first step is a restart, where RAM remembers. Closed attempts are none."""
     job = make_job(steps=200, wait_committed=[20], **AUTO)
-    (child,) = job.start(die_at=70)
+    (child,) = job.start(die_at=90)
     child.wait()
     assert "(0 seen in" in child.output
     if lost == "host":

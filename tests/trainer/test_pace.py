@@ -23,10 +23,12 @@ def run(pace: Pace, steps: int, step_s: float = 0.5, start_s: float | None = Non
 
 
 def test_nothing_is_known_at_first() -> None:
-    """No step time before the warm-up is over, no stall before one has settled, no drain before one has ended."""
+    """No step time before the warm-up is over, no stall from one or two, no drain before one has ended."""
     pace = Pace()
     run(pace, 9)
     pace.drained(None)
+    pace.stall(0.1)
+    pace.stall(0.1)
     job = pace.job()
     assert (job.step_s, job.stall_s, job.drain_s, job.restart_s) == (None, None, None, None)
     assert job.failures == Failures()

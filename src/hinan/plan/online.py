@@ -103,7 +103,7 @@ def decide(
     if best == current_steps:
         return Decision(best, False, because, rate, best)
     if extra <= worth_ratio:
-        return Decision(current_steps, False, f"{because}; {best} would win too little, {extra:.1%} of it", rate, best)
+        return Decision(current_steps, False, f"{because}; {best} steps would lose only {extra:.1%} less", rate, best)
     return Decision(best, True, f"{was}, staying loses {extra:.1%} more: {because}", rate, best)
 
 

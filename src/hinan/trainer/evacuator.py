@@ -51,7 +51,8 @@ class Evacuator:
         target: directory of this run, on storage that all ranks see. Its parent must exist.
         state: what to keep, by name: nn.Module, Optimizer, anything with state_dict and load_state_dict, tensors,
             torch.Generator, nested dicts and lists, plain values. `restore()` puts values back into the same containers.
-        every: how often to evacuate to RAM: steps (50), a duration ("30s") or "auto".
+        every: how often to evacuate to RAM: steps (50), a duration ("30s") or "auto" (decided while it runs, from what it
+            measures and how often the run has failed; `hinan agent status` says why).
         commit_every: how often to drain to the target and commit: the same three forms; a multiple of `every`.
         ram: "auto" (as much as there is room for), a budget per node ("200GiB"), or a directory on a tmpfs.
         keep: how many committed steps stay on the target.

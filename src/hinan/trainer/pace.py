@@ -16,6 +16,8 @@ from hinan.plan.running import RunningJob
 from hinan.trainer.past import Past
 
 SEEN = 64
+LEAST_STALLS = 3
+"""Fewer are not taken for the rule: the first evacuation pays for what happens once, and a change lasts for three more."""
 
 
 class Pace:
@@ -60,7 +62,7 @@ class Pace:
         earlier_s = sum(lives[attempt.number] or 0.0 for attempt in earlier)
         return RunningJob(
             step_s=step_s,
-            stall_s=_median(self._stalls),
+            stall_s=_median(self._stalls) if len(self._stalls) >= LEAST_STALLS else None,
             drain_s=_median(self._drains),
             restart_s=_median(restarts),
             failures=failures(self._past.attempts),
