@@ -290,10 +290,10 @@ class Evacuator:
 
     def _evacuate(self, commit_at: int) -> Handle:
         previous, self._last = self._last, Handle(StepId(self._identity.attempt, self._step), self._wait_for)
-        if previous is not None and previous.held:
-            self._pace.stall(previous.stall_s)  # only now is known what its gate cost
         self._late.at_evacuation()
         self._evacuation.run(self._last, commit_at)
+        if previous is not None and previous.held:
+            self._pace.stall(previous.stall_s)  # only now is known what its gate cost, and whether it was sealed at all
         if self._last.lost is None:
             self._pace.drained(self._liaison.drain_s)
             self._quietly(lambda: self._cadence.at_evacuation(self._step, self._pace.job))
