@@ -54,7 +54,9 @@ def test_a_real_run_replaces_defaults(ran: Job) -> None:
     assert measured == {f"job.{n}" for n in ("gpus", "state_bytes", "shard_gpus", "step_s", "stall_s")} | {"store.drain_s"}
     sealed = [ran.target.manifest(step_id, 0).sealed for step_id in ran.target.step_ids()]  # type: ignore[union-attr]
     assert [s.step for s in sealed] == [2, 4, 6, 8, 10, 12]
-    assert inputs["job.stall_s"]["value"] == pytest.approx(median(s.stall_s for s in sealed))
+    assert [s.settled_stall_s is None for s in sealed] == [True, False, True, False, False, False]
+    settled = [s.settled_stall_s for s in sealed if s.settled_stall_s is not None]
+    assert inputs["job.stall_s"]["value"] == pytest.approx(median(settled))
     assert answer["tiers"][0]["limited_by"] == "measured"
     assert inputs["job.state_bytes"]["value"] == sealed[-1].image_bytes
     assert 0 < inputs["job.step_s"]["value"] < 10
@@ -99,7 +101,8 @@ def test_table_explanation_scale_and_report_say_measured(ran: Job, tmp_path: Pat
     assert note.startswith("! not measured in run ")
     points = json.loads(plan(*words, "--scale", "--json").output)
     assert "stall" in points["measured"]
-    stalls = [ran.target.manifest(step_id, 0).sealed.stall_s for step_id in ran.target.step_ids()]  # type: ignore[union-attr]
+    sealed = [ran.target.manifest(step_id, 0).sealed for step_id in ran.target.step_ids()]  # type: ignore[union-attr]
+    stalls = [each.settled_stall_s for each in sealed if each.settled_stall_s is not None]
     answered = [point["stall_s"] for point in points["points"] if point["stall_s"]]
     assert answered == pytest.approx([median(stalls)] * len(answered))
     assert answered
@@ -114,7 +117,7 @@ def test_every_rank_is_read_and_a_step_without_one_is_left_out(ran: Job, tmp_pat
         of_one = ran.target.manifest(step_id, 0)
         assert of_one is not None
         for rank in (0, 1) if step_id.step < 12 else (0,):
-            sealed = replace(of_one.sealed, rank=rank, world_size=2, stall_s=float(rank))
+            sealed = replace(of_one.sealed, rank=rank, world_size=2, settled_stall_s=float(rank))
             fact = records.encode(records.ManifestRecord(sealed, replace(of_one.proven, rank=rank)))
             (target.directory(step_id) / manifest_file(rank)).write_bytes(fact)
     figures = measured_run(copy).figures
@@ -144,7 +147,7 @@ def test_bad_input_says_what_is_missing_and_the_way_out(ran: Job, tmp_path: Path
     assert answer["inputs"]["failures"]["kind"] == "default"
     assert "records of attempts cannot be read: attempts/000002.claim" in notes
     assert "unreadable, left out: steps/0000000012-000002/rank-00000.json" in notes
-    assert "median of 5 x save" in answer["inputs"]["job.stall_s"]["source"]
+    assert "median of 3 x save" in answer["inputs"]["job.stall_s"]["source"]
     shutil.rmtree(copy / "steps")
     assert "no step stands on the target" in refusal(copy, ConfigError)
     (copy / "run.json").write_text("{")

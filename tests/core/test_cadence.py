@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hinan.core import cadence
-from hinan.core.cadence import Asked, Cadence, Measured, parse_every, wanted_cadence
+from hinan.core.cadence import Asked, Cadence, parse_every, wanted_cadence
 from hinan.core.errors import ConfigError
 
 cadences = st.builds(Cadence, st.just(0), st.integers(1, 50), st.integers(1, 10))
@@ -36,18 +36,23 @@ def test_bad_cadences_name_the_argument(value: object) -> None:
         parse_every(value, "every")  # type: ignore[arg-type]
 
 
-def want(every: Asked, commit: Asked, measured: Measured = Measured()) -> tuple[int, int]:  # noqa: B008
-    return wanted_cadence(every, commit, measured, auto_interval_s=10, auto_commit_s=60)
-
-
 def test_durations_become_steps() -> None:
-    """Seconds and auto are turned into steps by the measured step time; commits are whole multiples, rounded up."""
-    measured = Measured(step_s=0.5)
-    assert want(Asked(steps=7), Asked(steps=20)) == (7, 3)
-    assert want(Asked(seconds=30), Asked(seconds=90), measured) == (60, 3)
-    assert want(Asked(), Asked(), measured) == (20, 6)
-    assert want(Asked(), Asked(steps=5), measured) == (20, 1)
-    assert want(Asked(), Asked()) == (cadence.WARM_UP_STEPS, 1)
+    """Seconds are turned into steps by the measured step time, "auto" by who decides it; commits are whole multiples,
+    rounded up."""
+    auto = {"auto_every_steps": 20, "auto_commit_steps": 110}
+    assert wanted_cadence(Asked(steps=7), Asked(steps=20), None) == (7, 3)
+    assert wanted_cadence(Asked(seconds=30), Asked(seconds=90), 0.5) == (60, 3)
+    assert wanted_cadence(Asked(), Asked(), 0.5, **auto) == (20, 6)
+    assert wanted_cadence(Asked(), Asked(steps=5), 0.5, **auto) == (20, 1)
+    assert wanted_cadence(Asked(seconds=30), Asked(), 0.5, **auto) == (60, 2)
+    assert wanted_cadence(Asked(), Asked(), 0.5, auto_every_steps=20) == (20, 1)
+
+
+@pytest.mark.parametrize("asked", [Asked(), Asked(seconds=30)])
+def test_before_a_step_is_measured_it_is_the_warm_up(asked: Asked) -> None:
+    """Neither seconds nor "auto" say a number of steps before a step's time is known."""
+    assert wanted_cadence(asked, asked, None) == (cadence.WARM_UP_STEPS, 1)
+    assert cadence.fixed_steps(asked, None) is None
 
 
 @given(st.floats(0.001, 100), st.floats(0.001, 10_000))
@@ -56,12 +61,13 @@ def test_an_interval_is_at_least_one_step(step_s: float, interval_s: float) -> N
     assert cadence.steps_for(interval_s, step_s) >= 1
 
 
-def test_small_changes_are_noise() -> None:
-    """Below a fifth nothing changes; above, a change of either interval is worth it."""
-    now = Cadence(0, 100, 10)
-    assert not cadence.is_worth_changing(now, 110, 10)
-    assert cadence.is_worth_changing(now, 130, 10)
-    assert cadence.is_worth_changing(now, 100, 20)
+def test_small_changes_of_seconds_are_noise() -> None:
+    """Below a fifth nothing changes; above, a change of either interval is worth it. "auto" and steps do not count here."""
+    now, seconds, auto = Cadence(0, 100, 10), Asked(seconds=30), Asked()
+    assert not cadence.is_worth_changing(now, (110, 10), seconds, seconds)
+    assert cadence.is_worth_changing(now, (130, 10), seconds, auto)
+    assert cadence.is_worth_changing(now, (100, 20), auto, seconds)
+    assert not cadence.is_worth_changing(now, (130, 20), auto, Asked(steps=1000))
 
 
 def test_the_verdict_needs_every_rank() -> None:

@@ -20,7 +20,9 @@ ALL = [
     r.AgentRecord("node", "abc", 5, 99, "/t", "/a", 7), r.OwnerRecord(5, 99, 1, 0), SEALED, PROVEN,
     r.ManifestRecord(SEALED, PROVEN), r.CommitRecord(3, 120, 2, ["aa", "bb"]), r.TombstoneRecord(3, 120, "old"),
     r.ReaderRecord(5, "node", "now"), r.FailureRecord(3, 120, "ram", 4, "flipped"), r.LostRecord(3, 120, 1, "full"),
-    r.CadenceRecord(3, 1, 90, 10, 6, "step 0.1 s"), r.AckRecord(3, 1, 0), r.VerdictRecord(3, 1, True),
+    r.CadenceRecord(3, 0, 0, 10, 6, "asked", "asked"),
+    r.CadenceRecord(3, 1, 90, 10, 6, "why", "why", 0.1, True, {"s": r.InputRecord(0.1, "measured", "x")}, {"redo": 0.1}),
+    r.AckRecord(3, 1, 0), r.VerdictRecord(3, 1, True),
 ]  # fmt: skip
 
 

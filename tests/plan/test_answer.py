@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hinan.cli.main import app
+from hinan.core.errors import ConfigError
 from hinan.plan.collectives import (
     hierarchical_allreduce_s,
     ring_with_slow_link_s,
@@ -182,3 +183,20 @@ def test_help_names_every_setting() -> None:
     result = CliRunner().invoke(app, ["plan", "--help"], env={"COLUMNS": "200"})
     flags = set(re.findall(r"--[a-z0-9-]+", result.output))
     assert {f"--{name}" for name in SETTINGS} <= flags
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--given", "stall_s=1s"], "--formula"),
+        (["--scale", "--html", "x.html"], "--html"),
+        (["--html", "/nonexistent/x.html"], "/nonexistent/x.html cannot be written"),
+        (["--seed", "-1"], "--seed"),
+    ],
+)
+def test_switches_that_cannot_be_followed_are_refused(words: list[str], named: str) -> None:
+    """What would be left unread, or cannot be written or begun with, is named; nothing is answered beside it."""
+    result = CliRunner().invoke(app, ["plan", *words])
+    assert isinstance(result.exception, ConfigError)
+    assert named in str(result.exception)
+    assert not result.output

@@ -8,8 +8,9 @@ import pytest
 
 from hinan.core.errors import ConfigError
 from hinan.core.ids import StepId
+from hinan.plan.attempts import Attempt, Image, Save, clock_s
 from hinan.plan.failures import table
-from hinan.plan.measured import Attempt, Figure, Image, MeasuredRun, RunFacts, Save, clock_s, measure, together
+from hinan.plan.measured import Figure, MeasuredRun, RunFacts, measure, together
 from hinan.plan.origin import Kind
 from hinan.plan.scale import scale
 from hinan.plan.settings import scenario_from

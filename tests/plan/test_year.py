@@ -1,6 +1,7 @@
 """A simulated year: books that add up, the same year for the same seed, and the planner's own figures within reach."""
 
 import json
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -150,15 +151,30 @@ def test_a_worse_policy_is_seen(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text", ["spares = -1", "spares = true", "sparse = 3", '[every]\ntape = "1h"', '[every]\nram = "5"', "= 3",
-             "evict_above = 0.5", '[every]\nram = "never"\npeer = "never"\nnvme = "never"\nshared = "never"']
+             "evict_above = 0.5", "evict_above = nan", "evict_above = inf", 'evict_after = "0s"', '[every]\nram = "0s"',
+             '[every]\nram = "never"\npeer = "never"\nnvme = "never"\nshared = "never"']
 )  # fmt: skip
 def test_bad_policies_are_refused(tmp_path: Path, text: str) -> None:
     """Unknown keys, impossible values, broken TOML: named, not guessed."""
     path = tmp_path / "policy.toml"
     path.write_text(text, encoding="utf-8")
     scenario, design = solve_settings(WORDS)
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError, match=re.escape(str(path))):
         read_policy(path, planned(scenario, design))
+
+
+def test_an_impossible_job_is_refused_with_words_of_this_verb() -> None:
+    """Exit code 1, the reason, and what to type instead; typed, there is a year."""
+    words = ["simulate", "--gpus", "1024", "--set", "mtti=10s"]
+    refused = CliRunner().invoke(app, words)
+    assert refused.exit_code == 1
+    assert "impossible: a restart takes" in refused.output
+    nearest = re.search(r"nearest that is possible: (--set mtti=\S+)", refused.output)
+    assert nearest, refused.output
+    answered = json.loads(CliRunner().invoke(app, [*words, "--json"]).output)
+    assert answered["feasible"] is False
+    assert f"--set mtti={answered['nearest']['mtti']}" == nearest[1]
+    assert CliRunner().invoke(app, [*words[:3], *nearest[1].split()]).exit_code == 0
 
 
 @pytest.mark.slow

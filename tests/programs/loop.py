@@ -1,7 +1,8 @@
 """A small training loop whose every step depends on weights, moments, generators, data position and schedule.
 
-It writes one line a step (`<out>/rank-<r>.jsonl`: attempt, step, loss as hex) and, at the end, a digest of all state
-(`<out>/rank-<r>.final`). Two runs are the same run exactly if the last line of each step and the digests are equal.
+It writes one line a step (`<out>/rank-<r>.jsonl`: attempt, step, loss as hex, what the newest evacuation has cost by then)
+and, at the end, a digest of all state (`<out>/rank-<r>.final`). Two runs are the same run exactly if the last line of each
+step and the digests are equal.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def main(
         data["seen"] = [*data["seen"][-3:], step]
         step = evac.step()
         record = {"attempt": evac.attempt, "step": step, "loss": loss.item().hex(), "resumed": evac.resumed.step,
-                  "source": evac.resumed.source}  # fmt: skip
+                  "source": evac.resumed.source, "stall_s": evac.last.stall_s if evac.last else None}  # fmt: skip
         lines.write(json.dumps(record) + "\n")
         lines.flush()
         if step in (wait_committed or ()):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
 
+from hinan.core.ids import StepId
 from tests.harness.job import Job
 
 MakeJob = Callable[..., Job]
@@ -121,3 +123,15 @@ def test_each_optimizers_gradients_are_waited_for(make_job: MakeJob) -> None:
     seen, _ = trained(make_job, "two_paces", steps=18, every=3)
     assert [s.step for s in seen] == [4, 8, 12, 16]
     assert [s for s in seen if s.end == "lost" or s.differ] == []
+
+
+def test_the_next_seal_tells_the_whole_stall(make_job: MakeJob) -> None:
+    """Its own seal stood before the optimizer was held back; what that came to is in the seal after it."""
+    job = make_job(width=1024, steps=13, every=3, commit_every=3)
+    job.run()
+    lines = {line["step"]: line["stall_s"] for line in map(json.loads, (job.out / "rank-0.jsonl").read_text().splitlines())}
+    at_boundary, came_to = lines[9], lines[11]
+    assert at_boundary < came_to
+    manifest = job.target.manifest(StepId(1, 12), 0)
+    assert manifest is not None
+    assert manifest.sealed.settled_stall_s == pytest.approx(came_to)

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from hinan.core.agenda import leftovers, stays
 from hinan.core.survival import survival
+from hinan.formats.records import CadenceRecord
 from hinan.host.survival import host_facts
+from hinan.tiers.cadences import in_force
 
 if TYPE_CHECKING:
     from hinan.agent.loop import Node
 
 
 def status(node: Node) -> dict[str, Any]:
-    """A flat picture: identity, watermark, slots with the reason they stay, drain, failures, what the RAM copy survives."""
+    """Identity, watermark, slots with the reason they stay, drain, cadence, failures, and what the RAM copy survives."""
     state = node.state()
     reasons = stays(state)
     w = state.w
@@ -47,6 +49,7 @@ def status(node: Node) -> dict[str, Any]:
         "placement": [{"rank": rank} | asdict(placed) for rank, placed in sorted(node.tasks.placer.placed.items())],
         "draining": node.round.step_id.step if node.round else None,
         "drain_s": node.drain_s,
+        "cadence": _cadence(node),
         "direct_io": node.tasks.drainer.direct,
         "failures": list(node.news)[-20:],
         "failed_in_a_row": node.failed_in_a_row,
@@ -55,3 +58,30 @@ def status(node: Node) -> dict[str, Any]:
         "survives": str(level),
         "killers": list(killers),
     }
+
+
+def _cadence(node: Node) -> dict[str, Any] | None:
+    """How often is evacuated and committed, and why, from the facts in the arena; None if none stands."""
+    standing = in_force(node.arena, [slot.holds for slot in node.slots if slot.holds])
+    if standing is None:
+        return None
+    following = standing.following
+    return {**_plain(standing.now), "next": None if following is None else _plain(following)}
+
+
+def _plain(record: CadenceRecord) -> dict[str, Any]:
+    commit_steps, step_s = record.every_steps * record.commit_multiple, record.step_s
+    return {
+        "attempt": record.attempt,
+        "from_step": record.from_step,
+        "is_decided": record.is_decided,
+        "step_s": step_s,
+        "evacuate": _interval(record.every_steps, step_s, record.every_why),
+        "commit": _interval(commit_steps, step_s, record.commit_why),
+        "inputs": {name: asdict(each) for name, each in record.inputs.items()},
+        "lost": record.lost,
+    }
+
+
+def _interval(steps: int, step_s: float | None, why: str) -> dict[str, Any]:
+    return {"interval_steps": steps, "interval_s": None if step_s is None else steps * step_s, "why": why}

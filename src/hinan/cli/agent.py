@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from hinan.cli.cadence import cadence_lines
 from hinan.cli.output import Json, emit, table
 from hinan.cli.places import TargetPath, arena_of, open_target
 from hinan.core.errors import AgentError
@@ -43,7 +44,7 @@ def start(target: TargetPath, json: Json = False) -> None:
 
 @app.command(epilog="Example:  hinan agent status /shared/runs/gpt --json")
 def status(target: TargetPath, json: Json = False) -> None:
-    """Show slots, watermark, drains, failures and what the RAM copy survives. Exit code 1 if no agent answers."""
+    """Show slots, watermark, drains, failures, what RAM survives, how often is saved and why. Exit code 1: no agent."""
     detail = ask_status(AgentClient(arena_of(open_target(target)).root / "agent.sock", ANSWER_S))
     emit(detail, as_json=json, text=lambda: _lines(detail))
 
@@ -91,6 +92,7 @@ def _lines(detail: dict[str, Any]) -> list[str]:
         + ("" if drain_s is None else f"; last drain {format_seconds(drain_s)}{' direct' if detail['direct_io'] else ''}"),
         f"the RAM copy survives {detail['survives']}",
         *[f"  but not: {killer}" for killer in detail["killers"]],
+        *cadence_lines(detail["cadence"]),
         "",
         *table(
             ("slot", "rank", "phase", "step", "size", "stays because"),

@@ -8,7 +8,8 @@ from pathlib import Path
 from hinan.cli.places import open_target
 from hinan.core.errors import FormatError, TargetError
 from hinan.core.ids import StepId
-from hinan.plan.measured import Attempt, Image, MeasuredRun, RunFacts, Save, clock_s, measure
+from hinan.plan.attempts import Image, Save, attempts_of, clock_s
+from hinan.plan.measured import MeasuredRun, RunFacts, measure
 from hinan.tiers.target import COMMIT, Target
 
 _OTHERWISE = "name the target of another run, or leave --from-run out and give --stall, --drain, --step and --mtti"
@@ -37,25 +38,8 @@ def _facts(target: Target, where: str) -> RunFacts:
     damaged_attempts = [f"{name}: {why}" for name, why in target.unreadable_attempts().items()]
     saves = [save for save in (_save(target, step_id) for step_id in target.step_ids()) if save is not None]
     damaged_steps = [f"{name}: {why}" for name, why in sorted(target.problems.items()) if name.startswith("steps/")]
-    return RunFacts(where, _attempts(target), saves, damaged_attempts, damaged_steps)
-
-
-def _attempts(target: Target) -> list[Attempt]:
-    claims, resumes, closed = target.claims(), target.resumes(), target.closed()
-    found = []
-    for number, claim in claims.items():
-        resume, end = resumes.get(number), closed.get(number)
-        found.append(
-            Attempt(
-                number,
-                claimed_at_s=clock_s(claim.created) if claim else None,
-                resumed_at_s=clock_s(resume.created) if resume else None,
-                parent=resume.parent if resume else None,
-                is_closed=number in closed,
-                closed_at_s=clock_s(end.created) if end else None,
-            )
-        )
-    return found
+    attempts = attempts_of(target.claims(), target.resumes(), target.closed())
+    return RunFacts(where, attempts, saves, damaged_attempts, damaged_steps)
 
 
 def _save(target: Target, step_id: StepId) -> Save | None:
@@ -67,7 +51,7 @@ def _save(target: Target, step_id: StepId) -> Save | None:
         if record is None or (record.sealed.step_id, record.sealed.rank) != (step_id, len(images)):
             return None
         sealed = record.sealed
-        images.append(Image(sealed.image_bytes, sealed.stall_s, clock_s(sealed.held_at)))
+        images.append(Image(sealed.image_bytes, sealed.settled_stall_s, clock_s(sealed.held_at)))
         world_size = sealed.world_size
     committed_at_s = None
     if target.commit_record(step_id) is not None:

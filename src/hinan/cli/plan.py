@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import inspect
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from hinan.cli.refusal import EXIT_FAILED, refuse
 from hinan.core.errors import ConfigError, HinanError
 
 if TYPE_CHECKING:
     from hinan.plan.measured import MeasuredRun
 
-EXIT_FAILED = 1
 _HELP = """Answer how often to save, to which tier, and at what price.
 
 Give what you know; every other number is measured in a run (--from-run), read from a machine's links (--wire), a sourced
@@ -33,6 +32,7 @@ def plan(**options: Any) -> None:
     switches = {name: value for name, value in options.items() if name not in _names()}
     measured: MeasuredRun | None = None
     try:
+        _check(switches)
         if switches["self_check"]:
             _self_check(as_json=switches["json"])
         elif switches["formula"]:
@@ -44,12 +44,25 @@ def plan(**options: Any) -> None:
             measured = _measured(switches)
             _answer(settings, switches, measured)
     except Infeasible as error:
-        _refuse(error, measured.summary(_typed(settings, switches)) if measured else "", as_json=switches["json"])
+        summary = measured.summary(_typed(settings, switches)) if measured else ""
+        refuse(error, as_json=switches["json"], summary=summary)
         raise typer.Exit(EXIT_FAILED) from error
     except HinanError as error:
         if switches["json"]:
             typer.echo(json.dumps({"feasible": False, "impossible": [str(error)], "nearest": {}}))
         raise
+
+
+def _check(switches: dict[str, Any]) -> None:
+    """Refuse switches that would be left unread, or that no simulation can begin with."""
+    if switches["given"] and not switches["formula"]:
+        raise ConfigError("--given belongs to --formula NAME, and no formula was named (--formula list shows them)")
+    if switches["html"] and (switches["scale"] or switches["formula"] or switches["self_check"]):
+        raise ConfigError(
+            "--html is the report of one design (with its scale): leave out --scale, --formula and --self-check"
+        )
+    if switches["seed"] < 0:
+        raise ConfigError(f"--seed: {switches['seed']} is below zero; any whole number from 0 will do")
 
 
 def _names() -> set[str]:
@@ -95,7 +108,7 @@ def _answer(settings: dict[str, str], switches: dict[str, Any], measured: Measur
     if switches["html"]:
         from hinan.plan.webpage import report
 
-        Path(switches["html"]).write_text(report(found, settings, fitted=fitted, measured=measured), encoding="utf-8")
+        _write(Path(switches["html"]), report(found, settings, fitted=fitted, measured=measured))
     if switches["json"]:
         typer.echo(json.dumps(_finite(to_json(found)), indent=1))
         return
@@ -107,6 +120,15 @@ def _answer(settings: dict[str, str], switches: dict[str, Any], measured: Measur
         typer.echo(f"\nreport: {switches['html']}")
 
 
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"--html: {path} cannot be written ({error.strerror or error}); name a file you may write"
+        ) from error
+
+
 def _finite(value: Any) -> Any:
     """JSON has no infinity: null stands for it."""
     if isinstance(value, dict):
@@ -114,20 +136,6 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(each) for each in value]
     return None if isinstance(value, float) and abs(value) == float("inf") else value
-
-
-def _refuse(error: Any, summary: str, *, as_json: bool) -> None:
-    from hinan.plan.answer import refusal_json
-
-    if as_json:
-        typer.echo(json.dumps(refusal_json(error) | ({"measured": summary} if summary else {}), indent=1))
-        return
-    if summary:
-        sys.stderr.write(f"{summary}\n")
-    for reason in error.impossible:
-        sys.stderr.write(f"impossible: {reason}\n")
-    ways = " ".join(f"--{name} {text}" if text else f"(without --{name})" for name, text in error.nearest.items())
-    sys.stderr.write(f"nearest that is possible: {ways or 'none found'}\n")
 
 
 def _self_check(*, as_json: bool) -> None:

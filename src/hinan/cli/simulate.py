@@ -7,6 +7,8 @@ from pathlib import Path
 
 import typer
 
+from hinan.cli.refusal import EXIT_FAILED, plan_word, refuse
+
 
 def simulate(
     gpus: str = typer.Option("100000", help="GPUs of the job"),
@@ -16,7 +18,7 @@ def simulate(
     settings: list[str] = typer.Option([], "--set", help="any other word of `hinan plan`, like --set mtti=1h"),
     policy: list[str] = typer.Option([], "--policy", help="TOML file; repeat to compare with paired seeds"),
     years: int = typer.Option(1, min=1, help="simulated years, one seed each"),
-    seed: int = typer.Option(1, help="first seed; the same seeds give the same years"),
+    seed: int = typer.Option(1, min=0, help="first seed; the same seeds give the same years"),
     as_json: bool = typer.Option(False, "--json", help="the result as JSON"),
 ) -> None:
     """Live through a year of a big job: tiers, drains, spares, repairs, stragglers, evictions.
@@ -25,6 +27,7 @@ def simulate(
     `spares = 8`, `evict_above = 1.2`, `[every]` with `ram = "30s"`, `peer = "never"`. What it does not say is planned.
     """
     from hinan.core.errors import ConfigError
+    from hinan.plan.checks import Infeasible
     from hinan.plan.nearest import solve_settings
     from hinan.plan.policy import planned, read_policy
     from hinan.plan.simulate import compare, to_json, to_text
@@ -35,11 +38,22 @@ def simulate(
         if not found:
             raise ConfigError(f"--set {text!r} is not NAME=VALUE", value=text)
         words[name.strip()] = value.strip()
-    scenario, design = solve_settings(words)
+    try:
+        scenario, design = solve_settings(words)
+    except Infeasible as error:
+        refuse(error, as_json=as_json, word=_word)
+        raise typer.Exit(EXIT_FAILED) from error
     base = planned(scenario, design)
     policies = [read_policy(Path(path), base) for path in policy] or [base]
     rows = compare(scenario, policies, range(seed, seed + years))
     typer.echo(json.dumps(to_json(rows), indent=1) if as_json else to_text(rows))
+
+
+def _word(name: str, text: str) -> str:
+    """A setting as this verb takes it: four by their own options, the others by --set."""
+    if name in ("gpus", "params", "step", "preset") or not text:
+        return plan_word(name, text)
+    return f"--set {name}={text}"
 
 
 def register(app: typer.Typer) -> None:

@@ -65,44 +65,44 @@ def parse_every(value: object, name: str) -> Asked:
     raise ConfigError(f'{name}={value!r}: use a number of steps (50), a duration ("30s") or "auto"')
 
 
-@dataclass(frozen=True)
-class Measured:
-    """What rank 0 has seen so far, in seconds; None where nothing was measured yet."""
-
-    step_s: float | None = None
-    stall_s: float | None = None
-    drain_s: float | None = None
-
-
 def steps_for(interval_s: float, step_s: float) -> int:
     """Whole steps nearest to an interval, at least 1."""
     return max(1, round(interval_s / step_s))
 
 
+def fixed_steps(asked: Asked, step_s: float | None) -> int | None:
+    """Steps that a request stands for; None for "auto", and for seconds before a step's time is known."""
+    if asked.seconds is not None:
+        return steps_for(asked.seconds, step_s) if step_s else None
+    return asked.steps
+
+
 def wanted_cadence(
-    every: Asked, commit: Asked, measured: Measured, *, auto_interval_s: float, auto_commit_s: float
+    every: Asked,
+    commit: Asked,
+    step_s: float | None,
+    *,
+    auto_every_steps: int | None = None,
+    auto_commit_steps: int | None = None,
 ) -> tuple[int, int]:
-    """(every_steps, commit_multiple) that the request and the measurements call for.
+    """(every_steps, commit_multiple) that the request, a step's time and what "auto" was decided to be call for.
 
     A commit falls on an evacuation, so its interval is rounded up to a multiple of the evacuations' interval.
     """
-    step_s = measured.step_s
-    every_steps = every.steps or WARM_UP_STEPS
-    if every.steps is None and step_s:
-        every_steps = steps_for(every.seconds or auto_interval_s, step_s)
-    commit_steps = commit.steps or every_steps
-    if commit.steps is None and step_s:
-        commit_steps = steps_for(commit.seconds or auto_commit_s, step_s)
+    every_steps = fixed_steps(every, step_s) or auto_every_steps or WARM_UP_STEPS
+    commit_steps = fixed_steps(commit, step_s) or auto_commit_steps or every_steps
     return every_steps, max(1, math.ceil(commit_steps / every_steps))
 
 
-def is_worth_changing(now: Cadence, every_steps: int, commit_multiple: int) -> bool:
-    """Hysteresis: a change below a fifth of either interval is noise."""
+def is_worth_changing(now: Cadence, wanted: tuple[int, int], every: Asked, commit: Asked) -> bool:
+    """Hysteresis for what was asked for in seconds: below a fifth it is noise. "auto" is weighed by who decides it."""
 
-    def far(a: int, b: int) -> bool:
-        return abs(a - b) > 0.2 * max(a, b)
+    def far(asked: Asked, a: int, b: int) -> bool:
+        return asked.seconds is not None and abs(a - b) > 0.2 * max(a, b)
 
-    return far(now.every_steps, every_steps) or far(now.every_steps * now.commit_multiple, every_steps * commit_multiple)
+    return far(every, now.every_steps, wanted[0]) or far(
+        commit, now.every_steps * now.commit_multiple, wanted[0] * wanted[1]
+    )  # fmt: skip
 
 
 def effective_step(now: Cadence, step: int) -> int:

@@ -100,6 +100,9 @@ class SealedRecord:
         header_sum: digest of the image's header, that is of its layout.
         small: typed JSON of everything that is no tensor (docs/formats/values.md).
         commit_at: newest step at or below `step` that the cadence wants committed.
+        stall_s: training time it had cost when it was sealed; the wait at the gate may still have been to come.
+        settled_stall_s: training time that this rank's evacuation before this one has cost in all, gate included; None if
+            there was none in this attempt, or it was lost.
     """
 
     attempt: int
@@ -113,6 +116,7 @@ class SealedRecord:
     commit_at: int
     held_at: str
     stall_s: float
+    settled_stall_s: float | None = None
 
     @property
     def step_id(self) -> StepId:
@@ -204,15 +208,37 @@ class LostRecord:
 
 
 @dataclass(frozen=True)
+class InputRecord:
+    """A number that a decision rests on. `kind`: measured, default or guessed; `source` for people."""
+
+    value: float
+    kind: str
+    source: str
+
+
+@dataclass(frozen=True)
 class CadenceRecord:
-    """`cadence-<attempt>-<n>.json` in the arena: rank 0 proposes a cadence from a step on."""
+    """`cadence-<attempt>-<n>.json` in the arena: rank 0 proposes a cadence from a step on. Number 0 is that of the start.
+
+    Attributes:
+        every_why, commit_why: why evacuations and commits come so often, for people.
+        step_s: what a step took when it was decided; None before it was measured.
+        is_decided: whether measurements decided it ("auto"), rather than the request alone.
+        inputs: name (with its unit) -> what the decision rests on.
+        lost: cause -> share of time that is expected to be lost to it.
+    """
 
     attempt: int
     number: int
     from_step: int
     every_steps: int
     commit_multiple: int
-    reason: str
+    every_why: str
+    commit_why: str
+    step_s: float | None = None
+    is_decided: bool = False
+    inputs: dict[str, InputRecord] = field(default_factory=dict)
+    lost: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -2,5 +2,6 @@
 
 Reading order: `failures`, `machines`, `scenario` (the question), `costs`, `design`, `joint` (the search), `formulas`,
 `exact`, `montecarlo` (the three witnesses), `answer` (everything assembled), `nearest` (impossible questions),
-`world`, `policy`, `year` (a simulated year), `online` (the interval of a running job).
+`world`, `policy`, `year` (a simulated year), `attempts` and `measured` (what a run has measured), `posterior`, `online`,
+`running` (the intervals of a running job).
 """

@@ -67,8 +67,8 @@ def daly_interval_s(*, stall_s: float, mtti_s: float) -> float:
 def exact_interval_s(*, stall_s: float, mtti_s: float) -> float:
     """The interval that really minimises Daly's complete cost [s]: M (1 + W(-exp(-d/M - 1))), W the Lambert function.
 
-    With x = tau/M this is x + ln(1 - x) = -d/M: Newton's method for short saves, written to keep digits when d is tiny;
-    for long ones 1 - x = exp(-x - d/M) is iterated, which then contracts fast.
+    With x = tau/M this is x + ln(1 - x) = -d/M: a series for tiny saves, Newton's method for short
+    ones; for long ones 1 - x = exp(-x - d/M) is iterated, which then contracts fast.
     """
     positive(stall_s=stall_s, mtti_s=mtti_s)
     load = stall_s / mtti_s
@@ -77,7 +77,11 @@ def exact_interval_s(*, stall_s: float, mtti_s: float) -> float:
         for _ in range(100):
             rest = math.exp(rest - 1 - load)
         return (1 - rest) * mtti_s
-    x = min(math.sqrt(2 * load), 1 - math.exp(-1 - load))
+    first = math.sqrt(2 * load)
+    if first < 1e-5:
+        # x + ln(1 - x) would be all rounding. Its series, inverted; the next term is below 1e-20.
+        return (first - first**2 / 3 + first**3 / 36) * mtti_s
+    x = min(first, 1 - math.exp(-1 - load))
     for _ in range(60):
         step = (x + math.log1p(-x) + load) * (1 - x) / x
         x = min(max(x + step, x / 4), 1 - (1 - x) / 4)

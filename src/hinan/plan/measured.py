@@ -1,6 +1,6 @@
 """What a real run says about its own costs: facts of its target in, figures with their source out.
 
-Owns:      the facts as plain values, how a figure follows from them, and which typed setting displaces which figure.
+Owns:      how a figure follows from the facts (`attempts.py`), and which typed setting displaces which figure.
 Promises:  pure. A figure of fewer than two samples is not claimed, and the reason is said; nothing is ever negative.
            Size and failures are counts: one image and one failure are enough.
 Relies on: clocks of hosts only as far as they agree: a difference that comes out negative is no sample.
@@ -12,13 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from itertools import pairwise
 from statistics import median
 
 from hinan.core.errors import ConfigError
-from hinan.core.ids import StepId
 from hinan.core.units import format_bytes, format_seconds
+from hinan.plan.attempts import Attempt, Save, failures, lives_s, restarts_s
 from hinan.plan.origin import Kind
 
 LEAST_SAMPLES = 2
@@ -31,56 +30,6 @@ _DISPLACED_BY: Mapping[str, tuple[str, ...]] = {
     "mtti": ("rate", "failures"),
 }
 """Beside its own name: settings that say the same thing in other words. What is typed wins."""
-
-
-def clock_s(text: str) -> float | None:
-    """Seconds since the epoch from a record's wall time (UTC if it does not say); None if it is no time."""
-    try:
-        at = datetime.fromisoformat(text)
-        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError, OSError):
-        return None
-
-
-@dataclass(frozen=True)
-class Image:
-    """One rank's part of a save, as it was sealed."""
-
-    image_bytes: int
-    stall_s: float
-    held_at_s: float | None
-
-
-@dataclass(frozen=True)
-class Save:
-    """A step that stands on the target with every rank's manifest."""
-
-    step_id: StepId
-    images: tuple[Image, ...]
-    committed_at_s: float | None = None
-
-    @property
-    def held_at_s(self) -> float | None:
-        """When the last rank held it; None if a clock cannot be read."""
-        times = [image.held_at_s for image in self.images]
-        return None if None in times else max(t for t in times if t is not None)
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """One incarnation of the run. `parent` is None for a fresh start, and for one that died before it resumed."""
-
-    number: int
-    claimed_at_s: float | None = None
-    resumed_at_s: float | None = None
-    parent: StepId | None = None
-    is_closed: bool = False
-    closed_at_s: float | None = None
-
-    @property
-    def first_step(self) -> int:
-        """Steps that were done before it began."""
-        return self.parent.step if self.parent else 0
 
 
 @dataclass(frozen=True)
@@ -184,9 +133,8 @@ def measure(run: RunFacts) -> MeasuredRun:
     found.count("state-bytes", max(i.image_bytes for i in newest.images), "image of one rank of the newest save, whole")
     found.count("shard-gpus", 1, "every rank's image holds the whole state")
     step_s = found.middle("step", _steps_s(saves), "gap between saves of one attempt", "held times over steps")
-    found.middle(
-        "stall", [max(i.stall_s for i in s.images) for s in saves], "save", "longest rank, waits at the gate not in it"
-    )
+    stalls_s = [s.stall_s for s in saves if s.stall_s is not None]
+    found.middle("stall", stalls_s, "save", "longest rank, gate included; each save tells of the one before it")
     found.middle("drain", _drains_s(saves), "commit", "time of the COMMIT file less the last rank's held time")
     if run.damaged_attempts:
         why = f"records of attempts cannot be read: {', '.join(run.damaged_attempts)}"
@@ -237,56 +185,25 @@ def _drains_s(saves: Sequence[Save]) -> list[float]:
     return [s.committed_at_s - s.held_at_s for s in saves if s.committed_at_s is not None and s.held_at_s is not None]
 
 
-def _of(saves: Sequence[Save], attempt: Attempt) -> list[Save]:
-    return [s for s in saves if s.step_id.attempt == attempt.number and s.held_at_s is not None]
-
-
 def _restart(found: _Findings, attempts: Sequence[Attempt], saves: Sequence[Save], step_s: float | None) -> None:
-    """From the last sign of life of an attempt that failed to the first held step of the next, less the steps made."""
     if step_s is None:
         found.unclaimed["restart"] = "the time of a step is not known"
         return
-    samples = []
-    for failed, following in pairwise(attempts):
-        before, after = _of(saves, failed), _of(saves, following)
-        if failed.is_closed or not before or not after:
-            continue
-        last, first = before[-1], after[0]
-        last_s, first_s = last.held_at_s, first.held_at_s
-        assert last_s is not None
-        assert first_s is not None
-        # A later step of it that the next one resumed from (from RAM, say) was made too, after the last one seen here.
-        is_parent = following.parent is not None and following.parent.attempt == failed.number
-        unseen = max(0, following.first_step - last.step_id.step) if is_parent else 0
-        samples.append(first_s - last_s - (unseen + first.step_id.step - following.first_step) * step_s)
     how = "last held step to the next attempt's first, less its steps; what was redone is in it"
-    found.middle("restart", samples, "restart with saves on both sides", how)
+    found.middle("restart", restarts_s(attempts, saves, step_s), "restart with saves on both sides", how)
 
 
 def _mtti(found: _Findings, attempts: Sequence[Attempt], saves: Sequence[Save], step_s: float | None) -> None:
     """Time alive over the attempts that ended without being closed and were followed by another."""
-    failures = sum(not attempt.is_closed for attempt in attempts[:-1])
-    if not failures:
+    count = failures(attempts).total
+    if not count:
         found.unclaimed["mtti"] = "no attempt has failed and been followed by another"
         return
-    alive_s = 0.0
-    for attempt, following in zip(attempts, [*attempts[1:], None], strict=True):
-        made = max((a.first_step for a in attempts if a.parent and a.parent.attempt == attempt.number), default=0)
-        made = max(0, made - attempt.first_step)
-        held = [s.held_at_s for s in _of(saves, attempt)]
-        if made and not held and step_s is None and not attempt.is_closed:
-            found.unclaimed["mtti"] = f"the saves of attempt {attempt.number} are deleted, and a step's time is not known"
-            return
-        alive_s += _alive_s(attempt, following, [t for t in held if t is not None], made * (step_s or 0.0))
-    how = f"{alive_s:.4g} s alive over {failures} {'failure' if failures == 1 else 'failures'} (attempts not closed and "
-    found.count("mtti", alive_s / failures, how + "followed by another): process failures on one host")
-
-
-def _alive_s(attempt: Attempt, following: Attempt | None, held_s: Sequence[float], made_s: float) -> float:
-    """From its claim to its last sign of life; at least as long as its steps took, at most until the next claim."""
-    signs = [t for t in (attempt.claimed_at_s, attempt.resumed_at_s, attempt.closed_at_s, *held_s) if t is not None]
-    start_s = attempt.claimed_at_s if attempt.claimed_at_s is not None else min(signs, default=0.0)
-    alive_s = max(max(signs, default=start_s) - start_s, made_s)
-    if following is not None and following.claimed_at_s is not None and signs:
-        alive_s = min(alive_s, max(0.0, following.claimed_at_s - start_s))
-    return alive_s
+    lives = lives_s(attempts, saves, step_s)
+    unknown = [number for number, life_s in lives.items() if life_s is None]
+    if unknown:
+        found.unclaimed["mtti"] = f"the saves of attempt {unknown[0]} are deleted, and a step's time is not known"
+        return
+    alive_s = sum(life_s for life_s in lives.values() if life_s is not None)
+    how = f"{alive_s:.4g} s alive over {count} {'failure' if count == 1 else 'failures'} (attempts not closed and "
+    found.count("mtti", alive_s / count, how + "followed by another): process failures on one host")

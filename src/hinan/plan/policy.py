@@ -6,6 +6,7 @@ Promises:  unknown keys and impossible values are refused by name; what a file l
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -80,10 +81,10 @@ def read_policy(path: Path, base: Policy) -> Policy:
     if "spares" in words:
         policy = replace(policy, spares=_whole(words["spares"], path))
     if "evict_after" in words:
-        policy = replace(policy, evict_after_s=parse_seconds(str(words["evict_after"])))
+        policy = replace(policy, evict_after_s=_duration(words["evict_after"], "evict_after", path))
     if "evict_above" in words:
         value = words["evict_above"]
-        if isinstance(value, bool) or not isinstance(value, int | float) or value < 1:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value < math.inf:
             raise ConfigError(f"policy {path}: evict_above is a slow-down, 1 or more, not {value!r}")
         policy = replace(policy, evict_above=float(value))
     return policy
@@ -100,10 +101,25 @@ def _tiers(every: Any, base: Policy, path: Path) -> tuple[TierPolicy, ...]:
     for tier in base.tiers:
         text = every.get(str(tier.tier))
         if text != "never":
-            chosen.append(tier if text is None else replace(tier, every_s=parse_seconds(str(text))))
+            chosen.append(tier if text is None else replace(tier, every_s=_duration(text, f"[every] {tier.tier}", path)))
     if not chosen:
         raise ConfigError(f"policy {path}: no tier is left")
     return tuple(chosen)
+
+
+def _duration(value: object, key: str, path: Path) -> float:
+    """Seconds above zero.
+
+    Raises:
+        ConfigError: names the file and the key.
+    """
+    try:
+        found = parse_seconds(str(value))
+    except ConfigError as error:
+        raise ConfigError(f"policy {path}: {key}: {error}") from error
+    if found <= 0:
+        raise ConfigError(f"policy {path}: {key} is a duration above zero, not {value!r}")
+    return found
 
 
 def _whole(value: object, path: Path) -> int:

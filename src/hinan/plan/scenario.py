@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields
 from hinan.core.errors import ConfigError
 from hinan.plan.checks import not_negative, positive, ratio
 from hinan.plan.failures import FailureClass, FailureTable, Tier
+from hinan.plan.interference import INTERFERENCE_ORIGIN, INTERFERENCE_RATIO
 from hinan.plan.machines import Machine
 from hinan.plan.origin import GIVEN, Kind, Origin, default, guessed
 
@@ -76,7 +77,7 @@ class Store:
     write_bytes_per_s: float = 100e9
     """Job-wide."""
     read_bytes_per_s: float = 200e9
-    interference_ratio: float = 0.02
+    interference_ratio: float = INTERFERENCE_RATIO
     """Slow-down of a step while a drain runs."""
     drain_s: float | None = None
     """Measured or given drain time to the shared tier: replaces the computed one."""
@@ -254,9 +255,7 @@ _JOB = {
 _STORE = {
     "write_bytes_per_s": guessed("a parallel file system shared with others; measure with the job's own writers"),
     "read_bytes_per_s": guessed("twice the write bandwidth"),
-    "interference_ratio": guessed(
-        "all-gather lost 8-11 % beside copies on V100 (NVIDIA/nccl issue 2218); paced, over a step"
-    ),
+    "interference_ratio": INTERFERENCE_ORIGIN,
 }
 _RESTART = {
     "parts": guessed("see RESTARTS in hinan.plan.scenario; your launcher's log has the truth"),

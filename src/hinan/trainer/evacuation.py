@@ -58,6 +58,9 @@ class Evacuation:
         self._overlap = Overlap(gate, self._port)
         self._ports: dict[torch.device, DevicePort] = {}
         self._landing = Worker("hinan-land")
+        self._newest: Handle | None = None
+        self._settled_stall_s: float | None = None
+        """What the evacuation before the newest has cost in all. Its own seal was published before it passed its gate."""
 
     def prepare(self) -> None:
         """Have a slot of the state's present size reserved, touched and pinned before it is needed.
@@ -81,6 +84,8 @@ class Evacuation:
         """
         began = time.monotonic()
         self.settle()
+        before, self._newest = self._newest, handle
+        self._settled_stall_s = before.stall_s if before is not None and before.held else None
         try:
             captured = self._look()
             plan = self._planner.plan(captured.tensors)
@@ -164,6 +169,7 @@ class Evacuation:
             commit_at=commit_at,
             held_at=now_text(),
             stall_s=handle.stall_s,
+            settled_stall_s=self._settled_stall_s,
         )
         try:
             self._arena.publish(slot.name + SEALED, record)

@@ -23,7 +23,7 @@ from hinan.tiers.arena import Arena, arena_path
 from hinan.tiers.publish import AlreadyPublished
 from hinan.tiers.target import now_text
 from hinan.trainer.arguments import checked
-from hinan.trainer.cadence import CadenceKeeper, Pace, first_cadence
+from hinan.trainer.cadence import CadenceKeeper, first_cadence
 from hinan.trainer.contract import agree_on_budget
 from hinan.trainer.deferral import Deferral
 from hinan.trainer.ending import close_run, end_without_close, warn_of_unsaved_steps
@@ -33,6 +33,8 @@ from hinan.trainer.handle import Handle
 from hinan.trainer.identity import Identity
 from hinan.trainer.lateness import LateMovers
 from hinan.trainer.liaison import Liaison, Place
+from hinan.trainer.pace import Pace
+from hinan.trainer.past import Past, past_of
 from hinan.trainer.ranks import Ranks
 from hinan.trainer.restore import Restore, Resumed
 from hinan.trainer.slotmaps import SlotMaps
@@ -49,7 +51,8 @@ class Evacuator:
         target: directory of this run, on storage that all ranks see. Its parent must exist.
         state: what to keep, by name: nn.Module, Optimizer, anything with state_dict and load_state_dict, tensors,
             torch.Generator, nested dicts and lists, plain values. `restore()` puts values back into the same containers.
-        every: how often to evacuate to RAM: steps (50), a duration ("30s") or "auto".
+        every: how often to evacuate to RAM: steps (50), a duration ("30s") or "auto" (decided while it runs, from what it
+            measures and how often the run has failed; `hinan agent status` says why).
         commit_every: how often to drain to the target and commit: the same three forms; a multiple of `every`.
         ram: "auto" (as much as there is room for), a budget per node ("200GiB"), or a directory on a tmpfs.
         keep: how many committed steps stay on the target.
@@ -114,7 +117,9 @@ class Evacuator:
         self._evacuation = Evacuation(
             self._identity, self._arena, self._maps, self._liaison, state, self._gate, check_bits=asked.check_bits
         )
-        self._pace = Pace()
+        # Ordering: before training, because RAM soon holds other steps; and never later, because a target may hang.
+        past = past_of(self._target, self._arena) if self._ranks.rank == 0 else Past()
+        self._pace = Pace(past, nodes=self._ranks.world_size // self._ranks.local_ranks)
         first = first_cadence(asked.every, asked.commit_every, self._ranks)
         self._cadence = CadenceKeeper(
             self._arena, self._identity.rank, self._identity.world_size, attempt, (asked.every, asked.commit_every), first
@@ -147,6 +152,7 @@ class Evacuator:
         restore = Restore(self._place, self._target, self._ranks, self._identity.attempt)
         self.resumed = restore.run(self._state, fresh=self._fresh)
         self._step = self.resumed.step
+        self._pace.resumed(self.resumed.parent, self.resumed.source)
         log.info(
             "restored step=%d attempt=%s source=%s rank=%d s=%.3f why=%s",
             self._step, self.resumed.attempt, self.resumed.source or "-", self._ranks.rank,
@@ -284,12 +290,13 @@ class Evacuator:
 
     def _evacuate(self, commit_at: int) -> Handle:
         previous, self._last = self._last, Handle(StepId(self._identity.attempt, self._step), self._wait_for)
-        if previous is not None and previous.held:
-            self._pace.stall(previous.stall_s)  # only now is known what its gate cost
         self._late.at_evacuation()
         self._evacuation.run(self._last, commit_at)
+        if previous is not None and previous.held:
+            self._pace.stall(previous.stall_s)  # only now is known what its gate cost, and whether it was sealed at all
         if self._last.lost is None:
-            self._quietly(lambda: self._cadence.at_evacuation(self._step, self._pace.measured(self._liaison.drain_s)))
+            self._pace.drained(self._liaison.drain_s)
+            self._quietly(lambda: self._cadence.at_evacuation(self._step, self._pace.job))
         return self._last
 
     # -- the agent -----------------------------------------------------------------------------------------------

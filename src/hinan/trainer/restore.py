@@ -57,6 +57,11 @@ class Resumed:
     bytes_from: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def parent(self) -> StepId | None:
+        """The step it went on from; None for a fresh start."""
+        return None if self.attempt is None else StepId(self.attempt, self.step)
+
 
 class Restore:
     """One restore on one rank. All ranks call `run` together."""

@@ -1,0 +1,40 @@
+"""What earlier attempts of this run left: facts on the target and in RAM, read once on rank 0, before training."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from hinan.core.errors import HinanError
+from hinan.plan.attempts import Attempt, Image, Save, attempts_of, clock_s
+from hinan.tiers.arena import Arena
+from hinan.tiers.target import Target
+
+log = logging.getLogger("hinan")
+
+
+@dataclass(frozen=True)
+class Past:
+    """Attempts up to this one, in order, and the newest saves of them that RAM still holds."""
+
+    attempts: tuple[Attempt, ...] = ()
+    saves: tuple[Save, ...] = ()
+
+
+def past_of(target: Target, arena: Arena) -> Past:
+    """Read it. Nothing depends on it but how often is saved: what cannot be read is logged and left out, all of it.
+
+    Half of the attempts would be a failure rate that nobody has seen.
+    """
+    try:
+        attempts = attempts_of(target.claims(), target.resumes(), target.closed())
+        unreadable = target.unreadable_attempts()
+        sealed = [files.sealed for files in arena.scan() if files.sealed is not None]
+    except (HinanError, OSError) as error:
+        log.warning("cadence.past unreadable: %s", error)
+        return Past()
+    if unreadable:
+        log.warning("cadence.past failures are not counted, records cannot be read: %s", ", ".join(unreadable))
+        return Past()
+    saves = [Save(s.step_id, (Image(s.image_bytes, None, clock_s(s.held_at)),)) for s in sealed]
+    return Past(tuple(attempts), tuple(sorted(saves, key=lambda save: save.step_id)))
