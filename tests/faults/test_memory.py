@@ -139,6 +139,20 @@ def test_a_mem_1_nobody_dies_by_a_signal_on_a_full_tmpfs(disks: Disks, make_job:
     assert job.connects(), second.output
 
 
+def test_a_mem_1_close_does_not_wait_for_a_proof_that_finds_no_room(make_job: MakeJob, tmp_path: Path) -> None:
+    """A-MEM-1: there is no room for the digests of the newest image, and there will be none: close() says why, in bounded
+    time; with room again the agent proves and commits it."""
+    job = make_job(every=10, commit_every=1000)
+    full = tmp_path / "full"
+    full.touch()
+    job.start_agent(heartbeat_s=0.05, no_room_file=str(full))
+    (child,) = job.start(steps=20)
+    assert child.wait() == 1
+    assert "SavingError: the run was closed, but the RAM copy of step 20, rank 0 cannot be used: [Errno 28]" in child.output
+    full.unlink()
+    until(lambda: [s.step for s, stored in job.target.stored().items() if stored.committed] == [20], what="the commit")
+
+
 def test_a_mem_1_a_proof_that_found_no_room_is_taken_later(disks: Disks, make_job: MakeJob, tmp_path: Path) -> None:
     """A-MEM-1: the tmpfs is full when the agent wants to publish the digests of a sealed image: it says so, and takes them
     when there is room again, so that the step can be resumed from."""

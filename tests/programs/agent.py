@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -31,6 +32,7 @@ def main(
     hold: dict[str, Any] | None = None,
     fail: dict[str, Any] | None = None,
     hang_file: str = "",
+    no_room_file: str = "",
 ) -> None:
     """Run an agent.
 
@@ -41,6 +43,7 @@ def main(
         hold: {do, file}: at this effect wait as long as the file exists; `<file>.reached` tells that it does.
         fail: {do, errno, file}: raise this error at this effect as often as the file has bytes, one fewer each time;
             with `always`, as long as the file exists.
+        no_room_file: no digests find room in the tmpfs as long as this file exists.
         hang_file: reading the target hangs as long as this file exists.
     """
     if piece_bytes:
@@ -61,6 +64,16 @@ def main(
             return whole(*arguments)
 
         loop.take_snapshot = hanging
+
+    if no_room_file:
+        prove = tasks.prove
+
+        def proving(*arguments: Any, **named: Any) -> Any:
+            if os.path.exists(no_room_file):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return prove(*arguments, **named)
+
+        tasks.prove = proving
 
     class Faulty(drainer.Drainer):
         def drain(self, what: drainer.Round) -> float:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import linecache
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from safetensors import safe_open
 
 import hinan
 from hinan.core.errors import ConfigError
+from hinan.trainer import evacuator, overlap
 from tests.programs.torture import start_held_agents
 
 
@@ -61,6 +66,110 @@ def _refused(call: Callable[[], object]) -> bool:
     except ConfigError:
         return True
     return False
+
+
+def interrupted(target: str, out: str, rank: int, world_size: int, init_file: str, stride: int, start: int = 1) -> None:
+    """Ctrl-C at one line after another of `evac.step()`, each caught by the loop, which asks for the same step again."""
+    _begin(rank, world_size, init_file)
+    model = torch.nn.Linear(200, 200)
+    optimizer = torch.optim.AdamW(model.parameters())
+    evac = hinan.Evacuator(target, {"model": model, "optim": optimizer}, every=1, commit_every=10)
+    step = evac.restore()
+    interrupts = _Interrupts(os.path.dirname(evacuator.__file__))
+    line, again = start, 0
+    while interrupts.happened:
+        model(torch.ones(1, 200)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        before = step
+        with suppress(KeyboardInterrupt), interrupts.at(line):
+            evac.step()
+        step = evac._step
+        if interrupts.happened and step > before:
+            handle = evac.evacuate()
+            again += 1
+            assert (handle.step, handle.held) == (step, True), line
+            newest = next(f for f in evac._arena.scan() if f.sealed is not None and f.sealed.step == step)
+            with safe_open(evac._arena.path(newest.name), "pt") as image:
+                assert torch.equal(image.get_tensor("model.weight"), model.weight), line
+        line += stride
+    evac.evacuate("committed", 30)
+    evac.close()
+    Path(out, "done").write_text(str(again))
+
+
+class _Interrupts:
+    """Raises KeyboardInterrupt in this thread at the n-th line that runs of files below a directory."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self.happened = True
+
+    @contextmanager
+    def at(self, line: int) -> Iterator[None]:
+        left, self.happened = line, False
+
+        def trace(frame: FrameType, event: str, _: object) -> Any:
+            nonlocal left
+            path = frame.f_code.co_filename
+            if not path.startswith(self._directory):
+                return None
+            # Not where a `with` statement is left: Python lets no signal's handler in between body and `__exit__`.
+            if event == "line" and not linecache.getline(path, frame.f_lineno).lstrip().startswith("with "):
+                left -= 1
+                if left == 0:
+                    self.happened = True
+                    raise KeyboardInterrupt
+            return trace
+
+        sys.settrace(trace)
+        try:
+            yield
+        finally:
+            sys.settrace(None)
+
+
+def interrupted_and_left(target: str, out: str, rank: int, world_size: int, init_file: str) -> None:
+    """Ctrl-C before a copy begins, again and again; the loop goes on without asking for those steps."""
+    _begin(rank, world_size, init_file)
+    state = {"x": torch.zeros(1000)}
+    evac = hinan.Evacuator(target, state, every=1, commit_every=4)
+    step, split = evac.restore(), overlap.Overlap.split
+
+    def interrupt(*arguments: Any) -> Any:
+        if step % 2:
+            raise KeyboardInterrupt
+        return split(*arguments)
+
+    overlap.Overlap.split = interrupt  # type: ignore[method-assign]
+    while step < 16:
+        state["x"] += 1
+        step += 1
+        with suppress(KeyboardInterrupt):
+            evac.step()
+            assert evac.evacuate().held
+    evac.close()
+    Path(out, "done").touch()
+
+
+def forked(target: str, out: str, rank: int, world_size: int, init_file: str) -> None:
+    """A forked child uses the evacuator that it inherited; the parent goes on."""
+    _begin(rank, world_size, init_file)
+    state = {"x": torch.zeros(1000)}
+    evac = hinan.Evacuator(target, state, every=1, commit_every=1)
+    evac.restore()
+    for _ in range(3):
+        state["x"] += 1
+        evac.step()
+        child = os.fork()
+        if child == 0:
+            refused = _refused(evac.step) + _refused(evac.evacuate)
+            evac.close()
+            os._exit(refused)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
+        evac.evacuate("committed", 30)
+    evac.close()
+    Path(out, "done").touch()
 
 
 def waits(target: str, out: str, rank: int, world_size: int, init_file: str, steps: int = 6) -> None:

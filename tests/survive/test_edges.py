@@ -153,6 +153,34 @@ def test_misuse_is_told_at_once(make_job: MakeJob) -> None:
     assert (job.out / "done").exists()
 
 
+@pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.slow), 23])
+def test_an_interrupt_anywhere_loses_nothing(stride: int, make_job: MakeJob) -> None:
+    """Ctrl-C at every line of an evacuation: asked for again, the step is held, whole, and is that of the present state."""
+    job = make_job("run")
+    (child,) = job.start(program="edges:interrupted", stride=stride)
+    child.ok(100)
+    assert int((job.out / "done").read_text()) > 700 / stride
+
+
+def test_interrupted_evacuations_are_given_up_for_all_ranks(make_job: MakeJob) -> None:
+    """Those that nobody asks for again are lost, by name; their slots are not."""
+    job = make_job("run")
+    (child,) = job.start(program="edges:interrupted_and_left")
+    child.ok()
+    assert child.output.count("it was interrupted before it began") == 8
+    assert "no slot was free" not in child.output
+    assert (job.out / "done").exists()
+
+
+def test_a_forked_child_is_refused(make_job: MakeJob) -> None:
+    """It has neither threads nor slots of its own; what it does costs the parent nothing."""
+    job = make_job("run")
+    (child,) = job.start(program="edges:forked")
+    child.ok()
+    assert "lost" not in child.output
+    assert (job.out / "done").exists()
+
+
 @pytest.mark.slow
 def test_both_ranks_wait_for_commits(make_job: MakeJob) -> None:
     job = make_job("run", ranks=2)

@@ -23,7 +23,7 @@ from hinan.tiers import durable
 from hinan.tiers.arena import AGENT, LOCK, PROVEN, SEALED, Arena
 from hinan.tiers.durable import ImageWriter
 from hinan.tiers.mapping import map_file
-from hinan.tiers.publish import PART_SUFFIX, AlreadyPublished, publish, read_fact
+from hinan.tiers.publish import PART_SUFFIX, AlreadyPublished, part_name, publish, read_fact
 from hinan.tiers.reading import read_file
 from hinan.tiers.target import Target
 from tests.harness.disks import Disks, fill
@@ -459,6 +459,7 @@ def test_a_sweep_removes_what_a_kill_left_unfinished(arena: Arena) -> None:
     slot, _ = arena.new_slot(owner(), 4096)
     seal(arena, slot)
     (arena.root / f".x{PART_SUFFIX}").write_bytes(b"")
+    (arena.root / part_name("00000-000007.img")).write_bytes(b"")  # by a dead agent whose number is ours by now
     (arena.root / f"00000-000009{SEALED}").write_bytes(b"")
     before = [p for p in names(arena.root) if p.startswith(slot)]
     arena.sweep()

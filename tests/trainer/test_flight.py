@@ -9,6 +9,7 @@ import torch
 
 from hinan.core.errors import SavingError
 from hinan.core.ids import StepId
+from hinan.trainer import hostport
 from hinan.trainer.capture import Capture
 from hinan.trainer.copying import Copying, SlotMap, enqueue, lanes
 from hinan.trainer.flight import Flight, bits, moved, watch, watch_bits
@@ -43,6 +44,21 @@ def test_an_exception_of_the_loop_passes_through_the_gate(monkeypatch: pytest.Mo
     flight.land()
     assert ended == [flight]
     assert (flight.torn, flight.failure) == (None, None)
+
+
+def test_a_copy_that_failed_is_given_up_whoever_waits_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trainer reaches a boundary before the landing thread has looked: the failure is for that one to find."""
+
+    def break_off(*_: object) -> None:
+        raise OSError("lost on its way")
+
+    monkeypatch.setattr(hostport, "memmove", break_off)
+    ended: list[Flight] = []
+    flight = Flight(started(torch.ones(8)), frozenset({"o"}), [], ended.append, check_bits=False)
+    flight.finish()
+    flight.land()
+    assert ended == [flight]
+    assert str(flight.failure) == "lost on its way"
 
 
 def test_memory_that_is_taken_from_under_a_copy_is_noticed() -> None:

@@ -134,6 +134,10 @@ class Node:
         # The heartbeat's reading of the target is no work: it would make an idle agent look busy now and then.
         return not self.lanes.busy - {"refresh", "look"} and not self.trainers.alive and not left
 
+    def why_not_committed(self, step_id: StepId) -> str | None:
+        """Why a step that stands in RAM will not be committed for now; None while there is hope."""
+        return self.failed.get(step_id) or self.tasks.why_not_proven(step_id)
+
     def met(self, attempt: int) -> None:
         """A trainer of this attempt has said hello. What an older attempt said at its close is over."""
         if attempt > self._newest_met:

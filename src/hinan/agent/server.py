@@ -271,8 +271,8 @@ class _Session:
                 return m.Done() if step_id in held_everywhere(node.slots) or (w is not None and w >= step_id) else None
             if node.target_lost:
                 return m.Refused("failed", f"the target {node.target.root} cannot be reached; {step_id} stays in RAM")
-            if step_id in node.failed:
-                return m.Refused("failed", node.failed[step_id])
+            if (why := node.why_not_committed(step_id)) is not None:
+                return m.Refused("failed", why)
             if state.reachable and step_id != state.round and not any(s.holds == step_id for s in state.slots):
                 return m.Refused("failed", f"{step_id} was replaced in RAM by a newer step before it was committed")
             return None
@@ -308,9 +308,8 @@ class _Session:
             w, line = state.w, state.line
             if w is None or any(s >= w and s in line for s in state.committed):
                 return m.Done({"committed": node.snapshot.committed})
-            if w in node.failed:
-                return m.Refused("failed", node.failed[w])
-            return None
+            why = node.why_not_committed(w)
+            return None if why is None else m.Refused("failed", why)
 
         answer = await self._server.until(ready)
         if isinstance(answer, m.Done) and not request.keep_ram:

@@ -20,6 +20,7 @@ from hinan.agent.placer import Placer
 from hinan.agent.prover import prove
 from hinan.core.agenda import Bury, Commit, Drain, Forget, Prove, Release, Remove, Stop, Task
 from hinan.core.errors import HinanError
+from hinan.core.ids import StepId
 from hinan.formats.records import OwnerRecord
 from hinan.tiers.arena import SlotFiles
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from hinan.agent.loop import Node
 
 log = logging.getLogger("hinan.agent")
+
+MOST_TRIES = 3
+"""So often, a heartbeat apart, the digests of an image are tried before those who wait for its commit are told."""
 
 PAUSE_S = 2.0
 """After a failure to tidy the target, before the next look would start the same again."""
@@ -38,8 +42,8 @@ class Tasks:
     def __init__(self, node: Node) -> None:
         self._node, self._lanes = node, node.lanes
         self._freshness = Freshness()
-        self._unproven: dict[str, str] = {}
-        """Slots whose digests could not be read or published, with what was told of it."""
+        self._unproven: dict[str, tuple[str, int]] = {}
+        """Slots whose digests could not be read or published: what was told of it, and how often it was tried."""
         self.placer = Placer()
         self.drainer = Drainer(
             node.arena, node.target, lambda: served_attempt(node.target, node.node), self._lanes.ending.wait
@@ -84,6 +88,17 @@ class Tasks:
         for slot in self._unproven:
             keeper.unprovable.pop(slot, None)
 
+    def why_not_proven(self, step_id: StepId) -> str | None:
+        """Why an image of a step cannot be proven, and so the step not be committed; None while there is hope."""
+        keeper = self._node.keeper
+        for slot in keeper.files.values():
+            if slot.sealed is None or slot.sealed.step_id != step_id:
+                continue
+            why, tries = self._unproven.get(slot.name, (keeper.unprovable.get(slot.name), MOST_TRIES))
+            if why is not None and tries >= MOST_TRIES:
+                return why
+        return None
+
     # -- in the lanes --------------------------------------------------------------------------------------------
 
     async def _reserve(self, owner: OwnerRecord, image_bytes: int) -> None:
@@ -114,10 +129,11 @@ class Tasks:
         except (OSError, HinanError) as error:
             text = f"the RAM copy of step {sealed.step if sealed else '?'}, rank {files.rank} cannot be used: {error}"
             node.keeper.unprovable[slot] = str(error)
-            if isinstance(error, HinanError) or self._unproven.get(slot) != text:
+            told, tries = self._unproven.get(slot, ("", 0))
+            if isinstance(error, HinanError) or told != text:
                 node.tell(text)
             if isinstance(error, OSError):
-                self._unproven[slot] = text
+                self._unproven[slot] = text, tries + 1
         finally:
             node.keeper.unread([slot])
 

@@ -46,7 +46,8 @@ def _nothing_around(fd: int, size_bytes: int) -> contextlib.AbstractContextManag
 def _is_being_written(part: str) -> bool:
     """Whether the process that an unfinished file is named after may still finish it: a trainer publishing its seal."""
     found = re.search(r"\.(\d+)-[0-9a-f]+" + re.escape(PART_SUFFIX) + "$", part)
-    return found is not None and Path(f"/proc/{found[1]}").exists()
+    # Images are reserved by the agent alone, and whoever sweeps is the agent: one of a dead agent may bear our own number.
+    return found is not None and f"{IMAGE}." not in part and Path(f"/proc/{found[1]}").exists()
 
 
 def arena_path(tmpfs: Path, run_id: str, node: str) -> Path:

@@ -59,6 +59,8 @@ class Evacuation:
         self._ports: dict[torch.device, DevicePort] = {}
         self._landing = Worker("hinan-land")
         self._newest: Handle | None = None
+        self._interrupted: Handle | None = None
+        """Other ranks may hold its step and wait for this one."""
         self._settled_stall_s: float | None = None
         """What the evacuation before the newest has cost in all. Its own seal was published before it passed its gate."""
 
@@ -77,11 +79,34 @@ class Evacuation:
     def run(self, handle: Handle, commit_at: int) -> None:
         """Start to evacuate the state as it is now.
 
+        An exception that is not ours (Ctrl-C, a signal's handler of the user) passes through. Either the copies are under
+        way then, and the handle has its flight, or nothing was begun, and the same step may be asked for again.
+
         Args:
             commit_at: newest step at or below this one that is to be committed.
         Raises:
             CaptureError, BudgetError, Fenced: this rank gives the step up for all ranks, and the user must know.
         """
+        if self._interrupted is not None and self._interrupted.step != handle.step:
+            self.conclude()
+        try:
+            self._run(handle, commit_at)
+            self._interrupted = None
+        except BaseException:
+            if handle.flight is not None:
+                self._under_way(handle.flight)
+            elif handle.lost is None:
+                self._interrupted = handle
+                self._liaison.give_back_all()
+            raise
+
+    def conclude(self) -> None:
+        """An evacuation that was interrupted before it began, and not asked for again, is given up for all ranks."""
+        if self._interrupted is not None:
+            self._lose(self._interrupted, "it was interrupted before it began")
+            self._interrupted = None
+
+    def _run(self, handle: Handle, commit_at: int) -> None:
         began = time.monotonic()
         self.settle()
         before, self._newest = self._newest, handle
@@ -151,10 +176,13 @@ class Evacuation:
         flight = Flight(copying, gates, watched, end, check_bits=self._check_bits)
         handle.image_bytes, handle.ungated_bytes, handle.flight = plan.image_bytes, copying.ungated_bytes, flight
         handle.blocked_s = time.monotonic() - began
-        self._gate.flight = flight
-        self._landing.put(flight.land)
+        self._under_way(flight)
         if not gates:
             self.settle()  # nothing may be read after this call: it is held now
+
+    def _under_way(self, flight: Flight) -> None:
+        self._gate.flight = flight
+        self._landing.put(flight.land)
 
     def _seal(self, handle: Handle, plan: Plan, slot: SlotMap, small: msgspec.Raw, commit_at: int) -> None:
         record = SealedRecord(

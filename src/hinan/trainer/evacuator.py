@@ -230,7 +230,7 @@ class Evacuator:
         Raises:
             SavingError: the newest evacuated step could not be committed; it stays in RAM.
         """
-        if self._closed:
+        if self._closed or os.getpid() != self._pid:  # in a forked child there is nothing of ours to end
             return
         if self._deferral.since:
             # Due, and put off to a boundary that never came; at the end of a run nobody needs the gradients.
@@ -238,6 +238,7 @@ class Evacuator:
         self._closed = True
         atexit.unregister(self._at_exit)
         try:
+            self._evacuation.conclude()
             self._evacuation.settle()
             self._say_closed(keep_ram)
         finally:
@@ -255,6 +256,7 @@ class Evacuator:
             # The loop failed: the RAM copies are for the next attempt, and the agent drains the newest by itself.
             self._closed = True
             atexit.unregister(self._at_exit)
+            self._evacuation.conclude()
             self._evacuation.settle()
             self._gate.close()
             self._liaison.close()
@@ -279,6 +281,11 @@ class Evacuator:
     def _refuse_closed(self) -> None:
         if self._closed:
             raise ConfigError("this Evacuator is closed: nothing is saved any more. Close it after the last step.")
+        if os.getpid() != self._pid:
+            raise ConfigError(
+                f"this Evacuator belongs to process {self._pid}: a forked child has neither its threads nor its slots. "
+                "Call it in the process that made it."
+            )
 
     def _is_due(self) -> bool:
         return self._deferral.decide(
@@ -289,15 +296,19 @@ class Evacuator:
         )
 
     def _evacuate(self, commit_at: int) -> Handle:
-        previous, self._last = self._last, Handle(StepId(self._identity.attempt, self._step), self._wait_for)
+        previous, handle = self._last, Handle(StepId(self._identity.attempt, self._step), self._wait_for)
         self._late.at_evacuation()
-        self._evacuation.run(self._last, commit_at)
+        try:
+            self._evacuation.run(handle, commit_at)
+        finally:
+            if handle.flight is not None or handle.lost is not None:
+                self._last = handle
         if previous is not None and previous.held:
             self._pace.stall(previous.stall_s)  # only now is known what its gate cost, and whether it was sealed at all
-        if self._last.lost is None:
+        if handle.lost is None:
             self._pace.drained(self._liaison.drain_s)
             self._quietly(lambda: self._cadence.at_evacuation(self._step, self._pace.job))
-        return self._last
+        return handle
 
     # -- the agent -----------------------------------------------------------------------------------------------
 

@@ -86,6 +86,7 @@ class Flight:
         self._copying, self._watched, self._end, self._check_bits = copying, watched, end, check_bits
         self._digests = [_digest(flat_bytes(piece)) for piece in copying.gated] if check_bits else []
         self._lock = threading.RLock()  # a signal's handler may close the run while its thread stands here
+        self._begun = threading.Lock()
         self._is_judged = False
         self._is_passed = not gates
         self._may_end = threading.Event()
@@ -108,16 +109,22 @@ class Flight:
             self._pass(self._copying.hold_back)
 
     def finish(self) -> None:
-        """A boundary, or the end, was reached without the gate: wait on the host for the copies."""
+        """A boundary, or the end, was reached without the gate: wait on the host for the copies.
+
+        What went wrong with them is for the landing thread to find: whoever joins first takes the error with him, and the
+        other one would take the copy for whole.
+        """
         if not self._is_passed:
-            self._pass(self._copying.join)
+            self._pass(self._copying.wait)
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until it is held or given up."""
         return self._landed.wait(timeout_s)
 
     def land(self) -> None:
-        """The landing thread's part."""
+        """The landing thread's part, done once however often it is called."""
+        if not self._begun.acquire(blocking=False):
+            return
         try:
             self._copying.join()
             self._judge()

@@ -112,6 +112,11 @@ class Liaison:
         with self._changed:
             self._filling.discard(slot)
 
+    def give_back_all(self) -> None:
+        """No copy is under way: whatever was taken was taken for nothing."""
+        with self._changed:
+            self._filling.clear()
+
     def check(self) -> None:
         """Raise what the agent has refused since the last call."""
         with self._changed:
