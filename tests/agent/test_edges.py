@@ -454,7 +454,9 @@ def test_slots_are_made_one_at_a_time_and_nobody_waits_meanwhile(place: Place, m
             await session.answer(place.hello())
         asked = [asyncio.create_task(s.answer(m.Lease(HEADER.image_bytes, None))) for s in sessions]
         assert await asyncio.to_thread(inside.wait, 20)
-        assert isinstance(await sessions[0].answer(m.Status()), m.Done)
+        told = await sessions[0].answer(m.Status())
+        assert isinstance(told, m.Done)
+        assert told.detail["reserving"] == {"rank": 0, "image_bytes": HEADER.image_bytes}
         assert len(orders) == 1 and not any(task.done() for task in asked)
         go_on.set()
         granted = await asyncio.gather(*asked)

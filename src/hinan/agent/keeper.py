@@ -28,8 +28,9 @@ class Keeper:
 
     def __init__(self, arena: Arena, trainers: Trainers, room: Room, order: Order) -> None:
         self._arena, self._trainers, self._room, self._order = arena, trainers, room, order
-        self._ordered = False
-        """A slot is being made. One at a time: what the next one would find left of the RAM is not known before."""
+        self._ordered: OwnerRecord | None = None
+        """For whom a slot is being made. One at a time: what the next one finds left of the RAM is not known before."""
+        self._ordered_bytes = 0
         self._failed: dict[tuple[int, int], OSError] = {}
         """Why no slot of so many bytes could be made for a process, until it is tried again."""
         self._readers: Counter[str] = Counter()
@@ -121,7 +122,7 @@ class Keeper:
         try:
             if (failure := self._failed.get((trainer.process.pid, image_bytes))) is not None:
                 raise failure
-            if self._ordered:
+            if self._ordered is not None:
                 return
             allowed = slots_that_fit(Need(local_ranks, SLOTS_A_RANK, image_bytes), self._room(), held_bytes)
         except (BudgetError, OSError):
@@ -132,13 +133,19 @@ class Keeper:
         # A living process of an older attempt keeps its slots until it ends; what is left of the RAM is for this one.
         counted = [s for s in mine if s.name in self.files and (own(s) or not s.owner_alive)]
         if len(counted) < allowed:
-            self._ordered = True
             process = trainer.process
-            self._order(OwnerRecord(process.pid, process.start_ticks, trainer.attempt, trainer.rank), image_bytes)
+            self._ordered = OwnerRecord(process.pid, process.start_ticks, trainer.attempt, trainer.rank)
+            self._ordered_bytes = image_bytes
+            self._order(self._ordered, image_bytes)
+
+    @property
+    def reserving(self) -> dict[str, int] | None:
+        """The slot that is being made, if one is: `rank` and `image_bytes`."""
+        return None if self._ordered is None else {"rank": self._ordered.rank, "image_bytes": self._ordered_bytes}
 
     def made(self, owner: OwnerRecord, image_bytes: int, failure: OSError | None) -> None:
         """A slot that was ordered is there, or why it is not."""
-        self._ordered = False
+        self._ordered = None
         if failure is not None:
             self._failed[owner.pid, image_bytes] = failure
 

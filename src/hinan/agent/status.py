@@ -46,6 +46,7 @@ def status(node: Node) -> dict[str, Any]:
             }
             for s in node.slots
         ],
+        "reserving": node.keeper.reserving,
         "placement": [{"rank": rank} | asdict(placed) for rank, placed in sorted(node.tasks.placer.placed.items())],
         "draining": node.round.step_id.step if node.round else None,
         "drain_s": node.drain_s,

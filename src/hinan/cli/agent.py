@@ -85,9 +85,10 @@ def _lines(detail: dict[str, Any]) -> list[str]:
     w = detail["watermark"]
     drain_s = detail["drain_s"]
     held = "nothing yet" if w is None else f"step {w['step']}"
+    committed = f"step {detail['committed']}" if detail["committed"] else "nothing yet"
     lines = [
         f"agent {detail['pid']} on {detail['node']}, run {detail['run_id']}, attempt {detail['attempt']}",
-        f"held everywhere: {held}; committed: step {detail['committed']}; "
+        f"held everywhere: {held}; committed: {committed}; "
         f"draining: {detail['draining'] or 'nothing'}"
         + ("" if drain_s is None else f"; last drain {format_seconds(drain_s)}{' direct' if detail['direct_io'] else ''}"),
         f"the RAM copy survives {detail['survives']}",
@@ -109,6 +110,8 @@ def _lines(detail: dict[str, Any]) -> list[str]:
             ],
         ),
     ]
+    if (made := detail["reserving"]) is not None:
+        lines.append(f"a slot of {format_bytes(made['image_bytes'])} is being reserved for rank {made['rank']}")
     lines += [_placement(placed) for placed in detail["placement"] if placed["device"] is not None]
     problems = [f"unreadable: {name}: {reason}" for name, reason in detail["unreadable_facts"].items()]
     return lines + [f"failed: {text}" for text in detail["failures"]] + problems

@@ -123,7 +123,7 @@ def _lines(answer: dict[str, Any]) -> list[str]:
     head = (
         f"step {answer['step']} (attempt {answer['attempt']}), rank {answer['rank']}, from {answer['tier']}: "
         f"{format_bytes(answer['kept_bytes'])} in {len(answer['kept'])} tensors"
-        + ("" if ratio is None else f", {ratio:.0%} of the device memory in use")
+        + ("" if ratio is None else f", {ratio:.0%} of the memory in use")
     )
     kept = [
         (t["name"], t["class"], t["dtype"], "x".join(map(str, t["shape"])) or "scalar", format_bytes(t["bytes"]))

@@ -45,6 +45,7 @@ class Need:
         beside: memory that processes are still going to take, by what it is, in bytes.
         where: node and ranks, for the message.
         notes: what the reader of the sum must know.
+        memory_notes: the same, where the memory of processes counts.
     """
 
     ranks: int
@@ -53,6 +54,7 @@ class Need:
     beside: tuple[tuple[str, int], ...] = ()
     where: str = ""
     notes: tuple[str, ...] = ()
+    memory_notes: tuple[str, ...] = ()
 
     def slots_bytes(self, slots: int) -> int:
         """What so many slots a rank take."""
@@ -99,7 +101,7 @@ def _refusal(need: Need, name: str, limit: Limit, held_bytes: int, usable_bytes:
         f"{format_bytes(max(0, usable_bytes))}.",
         *_column(wanted, "needed"),
         *_column([(left, limit.left_bytes), *held], "there"),
-        *(f"  {note}" for note in need.notes),
+        *(f"  {note}" for note in (*need.notes, *(() if limit.files_only else need.memory_notes))),
         "Ways out:",
         f"  more room: {_more_room(name, limit)}",
         "  keep less: leave out of the state what can be recomputed",

@@ -90,7 +90,6 @@ def need_of(node: str, members: Mapping[int, Mapping[str, Any]]) -> Need:
     unknown = sorted({text for item in members.values() for text in item["unknown"]})
     notes += [f"at least, because it cannot be told yet: {'; '.join(unknown)}"] if unknown else []
     used_bytes = sum(item["used_bytes"] for item in members.values())
-    notes.append(f"in use already, and so not in what is left: {format_bytes(used_bytes)} by the trainers")
     several = f"ranks {min(members)} to {max(members)}" if len(members) > 1 else f"rank {largest}"
     return Need(
         ranks=len(members),
@@ -103,6 +102,7 @@ def need_of(node: str, members: Mapping[int, Mapping[str, Any]]) -> Need:
         ),
         where=f" of {node} ({several})",
         notes=tuple(notes),
+        memory_notes=(f"in use already, and so not in what is left: {format_bytes(used_bytes)} by the trainers",),
     )
 
 
