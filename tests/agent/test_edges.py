@@ -224,6 +224,28 @@ def test_a_damaged_image_does_not_keep_the_agent_for_ever(place: Place) -> None:
     live(place, scenario)
 
 
+def test_a_bug_in_a_proof_is_told_once_and_holds_up_nobody(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A-HANG-1: proving falls over a bug: the copy is ruled out, which ends the waits for it, and it is not tried again."""
+    place.attempt(1, owner=DEAD)
+    slot = place.sealed(StepId(1, 5))
+    calls: list[str] = []
+
+    def falls(_: Arena, slot: str, *rest: Any, **more: Any) -> None:
+        calls.append(slot)
+        raise LookupError("a bug")
+
+    monkeypatch.setattr("hinan.agent.tasks.prove", falls)
+
+    async def scenario(node: Node, server: Server) -> None:
+        assert isinstance(await _Session(node, server).answer(m.Settle()), m.Done)
+        while not node.is_idle:
+            await asyncio.sleep(0.01)
+        assert calls == [slot]
+        assert [text for text in node.news if "rank 0 cannot be used: a bug" in text] == list(node.news)[:1]
+
+    live(place, scenario)
+
+
 def test_failures_told_do_not_grow_without_end(place: Place) -> None:
     """A target that is away for days: the last failures are kept, and every listener hears those it has not heard."""
 

@@ -67,6 +67,35 @@ def test_a_frozen_agent_costs_its_time_out_once(make_job: MakeJob, tmp_path: Pat
     assert "no slot was free in time" in loop.child.output
 
 
+@pytest.mark.parametrize("how", ["raise", "exit", "kill"])
+def test_a_hang_1_a_writer_that_falls_leaves_nobody_waiting(how: str, make_job: MakeJob, tmp_path: Path) -> None:
+    """A-HANG-1: the writer falls over a bug at rank 0's image (an exception that nobody expects), or its process ends
+    (os._exit, SIGKILL), while both ranks wait for the commit: a bug is an error on both that names rank 0 and the
+    exception; a dead writer is replaced, and the next one commits the step. In any case the next commit works."""
+    once = tmp_path / "once"
+    once.write_text("1")
+    job = make_job(ranks=2)
+    agent = job.start_agent(crash={"do": "WRITE_ASIDE", "rank": 0, "how": how, "file": str(once)})
+    for child in job.start(program="small:committing"):
+        child.ok()
+    assert not once.read_bytes()
+    for rank in (0, 1):
+        found = json.loads((job.out / f"result-{rank}.json").read_text())
+        first, second = found["waits"]
+        assert max(first["waited_s"], second["waited_s"]) < 10
+        if how == "raise":
+            assert first["error"]["type"] == "SavingError"
+            assert "rank 0" in first["error"]["text"] and "RuntimeError('a bug in the writer')" in first["error"]["text"]
+        else:
+            assert first["error"] is None
+        assert (second["error"], found["closed"]) == (None, None)
+    assert job.committed() == ([2] if how == "raise" else [1, 2])
+    if how == "raise":
+        assert "Traceback" in agent.output
+    else:
+        assert agent.wait() == {"exit": 17, "kill": -signal.SIGKILL}[how]
+
+
 def test_a_hang_2_a_killed_agent_is_started_again(make_job: MakeJob, tmp_path: Path) -> None:
     """A-HANG-2: the agent is SIGKILLed while training: a new one is started off the critical path, the restart is counted,
     evacuations and commits go on, and no step costs more than timeout_s."""

@@ -31,6 +31,7 @@ def main(
     die: dict[str, Any] | None = None,
     hold: dict[str, Any] | None = None,
     fail: dict[str, Any] | None = None,
+    crash: dict[str, Any] | None = None,
     hang_file: str = "",
     no_room_file: str = "",
 ) -> None:
@@ -44,6 +45,8 @@ def main(
         fail: {do, errno, file}: raise this error at this effect as often as the file has bytes, one fewer each time;
             with `always`, as long as the file exists.
         no_room_file: no digests find room in the tmpfs as long as this file exists.
+        crash: {do, rank, how, file}: at this effect a bug: an exception nobody expects (raise), os._exit(17) (exit) or
+            SIGKILL (kill), as often as the file has bytes.
         hang_file: reading the target hangs as long as this file exists.
     """
     if piece_bytes:
@@ -92,6 +95,9 @@ def main(
                         and effect.rank == fail.get("rank", effect.rank) \
                         and spend(Path(fail["file"]), fail):  # fmt: skip
                     raise OSError(fail["errno"], os.strerror(fail["errno"]))
+                if crash and effect.do.name == crash["do"] and effect.rank == crash["rank"] and share == 0.0 \
+                        and spend(Path(crash["file"]), crash):  # fmt: skip
+                    fall(crash["how"])
 
             self.observe = observe
             return super().drain(what)
@@ -104,6 +110,15 @@ def wait_while(path: str) -> None:
     """Return when a file is gone."""
     while os.path.exists(path):
         time.sleep(0.002)
+
+
+def fall(how: str) -> None:
+    """End a drain, or this process, in a way that no code expects."""
+    if how == "exit":
+        os._exit(17)
+    if how == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    raise RuntimeError("a bug in the writer")
 
 
 def spend(path: Path, fail: dict[str, Any]) -> bool:

@@ -353,3 +353,22 @@ def hung(
     tell(out, rank, closed=error_of(evac.close) if close else None, close_s=time.monotonic() - began)
     if not close:
         os._exit(0)
+
+
+def committing(
+    target: str, out: str, rank: int = 0, world_size: int = 1, init_file: str = "", steps: int = 2, timeout_s: float = 20.0,
+) -> None:  # fmt: skip
+    """Wait for the commit of each step; what was raised, and how long it took."""
+    begin(rank, world_size, init_file)
+    state = {"w": torch.zeros(4)}
+    evac = hinan.Evacuator(target, state, every=1, commit_every=1000)
+    step, waits = evac.restore(), []
+    while step < steps:
+        state["w"] += 1
+        step = evac.step()
+        began = time.monotonic()
+        error = error_of(lambda: evac.evacuate(wait="committed", timeout_s=timeout_s))
+        waits.append({"step": step, "error": error, "waited_s": time.monotonic() - began})
+        if world_size > 1:
+            dist.barrier()
+    tell(out, rank, waits=waits, closed=error_of(evac.close))

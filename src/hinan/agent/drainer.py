@@ -113,6 +113,8 @@ class Drainer:
         self._arena, self._target, self._served, self._wait = arena, target, served, wait
         self.observe: Observe = lambda effect, share: None
         """Called before each effect (share 0) and while bytes are written (share in 0..1)."""
+        self._at = ""
+        """The effect under way, for messages."""
         self.direct: bool | None = None
         """Whether the last image bypassed the page cache."""
 
@@ -136,6 +138,10 @@ class Drainer:
                 log.warning("drain.retry step=%d wait_s=%.1f error=%r", what.step_id.step, pause_s, str(error))
             except HinanError as error:
                 raise Abandoned(str(error)) from error
+            except Exception as error:
+                # Whoever waits for the step must hear of a bug, too, and the same round must not begin again and again.
+                log.exception("bug in a drain")
+                raise Abandoned(f"{what.step_id} was not committed: a bug in the agent at {self._at}: {error!r}") from error
             if self._wait(pause_s):
                 raise Abandoned(f"{what.step_id}: the agent is ending")
             pause_s *= 2
@@ -147,6 +153,7 @@ class Drainer:
         writers = {r: ImageWriter(directory, image_file(r), what.slots[r].image_bytes) for r in ranks}
         try:
             for effect in drain_effects(ranks):
+                self._at = effect.do.name if effect.rank is None else f"{effect.do.name} of rank {effect.rank}"
                 self.observe(effect, 0.0)
                 self._carry_out(effect, what, writers)
         finally:

@@ -126,11 +126,14 @@ class Tasks:
                 node.tell(frozen)
             log.info("proven step=%d rank=%d s=%.3f", sealed.step, files.rank, time.monotonic() - began)
             self._unproven.pop(slot, None)
-        except (OSError, HinanError) as error:
+        except Exception as error:
+            # A bug, too, rules the copy out: a restart waits until each is proven or is known to be unprovable.
+            if not isinstance(error, OSError | HinanError):
+                log.exception("bug in a proof")
             text = f"the RAM copy of step {sealed.step if sealed else '?'}, rank {files.rank} cannot be used: {error}"
             node.keeper.unprovable[slot] = str(error)
             told, tries = self._unproven.get(slot, ("", 0))
-            if isinstance(error, HinanError) or told != text:
+            if not isinstance(error, OSError) or told != text:
                 node.tell(text)
             if isinstance(error, OSError):
                 self._unproven[slot] = text, tries + 1
