@@ -174,6 +174,7 @@ def test_steps_without_restore(make_job: MakeJob) -> None:
         ({"timeout_s": 0}, "timeout_s=0"),
         ({"timeout_s": "10"}, "timeout_s='10'"),
         ({"timeout_s": float("nan")}, "timeout_s=nan"),
+        ({"restore_timeout_s": -1}, "restore_timeout_s=-1"),
         ({"tolerate": -1}, "tolerate=-1"),
     ],
     ids=lambda value: None if isinstance(value, dict) else value,

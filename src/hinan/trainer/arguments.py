@@ -26,6 +26,7 @@ class Arguments:
     tmpfs: Path
     keep: Keep
     timeout_s: float
+    restore_timeout_s: float
     tolerate: int
     check_bits: bool
 
@@ -38,6 +39,7 @@ def checked(
     ram: object,
     keep: object,
     timeout_s: object,
+    restore_timeout_s: object,
     tolerate: object,
     check: object,
 ) -> Arguments:
@@ -51,8 +53,7 @@ def checked(
         raise ConfigError("state must be a dict with text keys, such as {'model': model, 'optim': optimizer}")
     if keep is not None and not isinstance(keep, Keep):
         raise ConfigError(f"keep={keep!r}: use hinan.Keep(last=3), Keep(last=None) for all, or Keep(last=3, every=1000)")
-    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not 0 < timeout_s < float("inf"):
-        raise ConfigError(f"timeout_s={timeout_s!r}: use a number of seconds above 0")
+    timeouts = [_seconds("timeout_s", timeout_s), _seconds("restore_timeout_s", restore_timeout_s)]
     if isinstance(tolerate, bool) or not isinstance(tolerate, int) or tolerate < 0:
         raise ConfigError(f"tolerate={tolerate!r}: use a whole number of failed commits, 0 or more")
     if check not in ("off", "bits"):
@@ -64,10 +65,17 @@ def checked(
         ram_bytes=ram_bytes,
         tmpfs=tmpfs,
         keep=keep or Keep(),
-        timeout_s=timeout_s,
+        timeout_s=timeouts[0],
+        restore_timeout_s=timeouts[1],
         tolerate=tolerate,
         check_bits=check == "bits",
     )
+
+
+def _seconds(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise ConfigError(f"{name}={value!r}: use a number of seconds above 0")
+    return value
 
 
 def _parse_ram(ram: object) -> tuple[int | None, Path]:

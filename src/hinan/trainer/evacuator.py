@@ -35,7 +35,7 @@ from hinan.trainer.lateness import LateMovers
 from hinan.trainer.liaison import Liaison, Place
 from hinan.trainer.pace import Pace
 from hinan.trainer.past import Past, past_of
-from hinan.trainer.ranks import Ranks
+from hinan.trainer.ranks import RESTORE_TIMEOUT_S, Ranks
 from hinan.trainer.restore import Restore, Resumed
 from hinan.trainer.slotmaps import SlotMaps
 from hinan.trainer.start import agree_on_run, mint_attempt, warn_of_shared_store
@@ -58,6 +58,8 @@ class Evacuator:
         keep: how many committed steps stay on the target.
         fresh: start over although the target holds steps; they become orphans.
         timeout_s: what the saving side may cost training once, when the agent does not answer [s].
+        restore_timeout_s: how long ranks wait for each other at start and in `restore()`, before they give up and name the
+            one that is missing [s]. Longer than the slowest rank takes to read its image.
         tolerate: failed commits in a row that are only reported; one more raises SavingError at the next call.
         take_over: start although the previous attempt's process seems to live.
         check: "bits" digests the state at each evacuation, and at the gate compares it and its copy with that; a step that
@@ -82,18 +84,19 @@ class Evacuator:
         keep: Keep | None = None,
         fresh: bool = False,
         timeout_s: float = 10.0,
+        restore_timeout_s: float = RESTORE_TIMEOUT_S,
         tolerate: int = 3,
         take_over: bool = False,
         check: str = "off",
     ) -> None:
         asked = checked(
             state=state, every=every, commit_every=commit_every, ram=ram, keep=keep, timeout_s=timeout_s,
-            tolerate=tolerate, check=check,
+            restore_timeout_s=restore_timeout_s, tolerate=tolerate, check=check,
         )  # fmt: skip
         self._state, self._fresh = state, fresh
         self._timeout_s, self._tolerate = asked.timeout_s, asked.tolerate
         warn_of_shared_store()
-        self._ranks = Ranks()
+        self._ranks = Ranks(asked.restore_timeout_s)
         self._target, run_id = agree_on_run(Path(target).absolute(), self._ranks)
         node = node_name()
         self._arena = Arena(arena_path(asked.tmpfs, run_id, node))

@@ -22,8 +22,11 @@ class Ranks:
 
     def __init__(self, timeout_s: float = RESTORE_TIMEOUT_S) -> None:
         """
+        Args:
+            timeout_s: how long ranks wait for each other, here and in each exchange.
         Raises:
             ConfigError: a launcher started several ranks, and there is no process group yet.
+            PeerError: this rank could not join the group, or another one did not in time.
         """
         self._timeout = timedelta(seconds=timeout_s)
         launched = int(os.environ.get("WORLD_SIZE", "1"))
@@ -36,7 +39,19 @@ class Ranks:
             self.rank, self.world_size, self._group = 0, 1, None
         else:
             self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
-            self._group = dist.new_group(backend="gloo", timeout=self._timeout) if self.world_size > 1 else None
+            self._group = self._joined() if self.world_size > 1 else None
+
+    def _joined(self) -> dist.ProcessGroup:
+        try:
+            group: dist.ProcessGroup = dist.new_group(backend="gloo", timeout=self._timeout)
+        except (RuntimeError, ValueError) as error:
+            raise PeerError(
+                f"rank {self.rank} could not join hinan's own process group of {self.world_size} ranks: {error}. It is "
+                "made over gloo: all ranks must construct the Evacuator, and reach each other over the interface that "
+                "GLOO_SOCKET_IFNAME or the host name stands for.",
+                rank=self.rank,
+            ) from error
+        return group
 
     @property
     def local_ranks(self) -> int:

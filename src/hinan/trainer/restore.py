@@ -189,7 +189,7 @@ class Restore:
     def _all_ok(self, failure: Exception | None, step_id: StepId, tier: str) -> bool:
         """Vote. Bytes that failed on any rank rule the candidate out on all; anything else ends the restore."""
         bad_bytes = isinstance(failure, FormatError | OSError)
-        self._ranks.agree(None if bad_bytes else failure, "matching the saved state with the live one")
+        self._ranks.agree(None if bad_bytes else failure, f"reading {step_id} from {tier}")
         texts = self._ranks.all(str(failure) if failure is not None else None, "voting")
         failed = [f"rank {rank}: {text}" for rank, text in enumerate(texts) if text is not None]
         for text in failed:
