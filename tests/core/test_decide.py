@@ -6,7 +6,7 @@ from core_values import at, history
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hinan.core.decide import MIXED, Image, View, decide
+from hinan.core.decide import MIXED, Image, View, decide, may_be_late
 from hinan.core.ids import StepId
 from hinan.core.lineage import History
 
@@ -68,6 +68,26 @@ def test_different_steps_in_ram() -> None:
     assert answers([of(0, 30, 20), of(1, 30, 20, flaw="not proven"), of(2, 30, 20), stored])[0] == ("ram", 20)
     dead = View("ram", "n1", "absent")
     assert answers([of(0, 30, 20), dead, of(2, 30, 20), stored]) == [("target", 10)]
+
+
+def test_what_a_slow_store_may_still_show() -> None:
+    """A-FORMAT-5: nothing usable, or a newer committed step that lacks a file, may be better when more is seen; an orphan,
+    a step that failed before, an older one and what never was whole are not waited for."""
+    lacking = (image(at(1, 30), 0), image(at(1, 30), 1, flaw="its manifest is missing"))
+    half = image(at(1, 30), 0)
+    failed = {(at(1, 30), "target")}
+
+    def late(*views: View, past: History = ONE, **more: object) -> bool:
+        return may_be_late(decide(views, past, **more), past, **more)  # type: ignore[arg-type]
+
+    assert late(target())
+    assert late(target(*lacking))
+    assert late(target(*lacking, *both(20)))
+    assert not late(target(*lacking, *both(20)), failures=failed)
+    assert not late(target(*lacking, *both(20)), past=history(None, at(1, 20)))
+    assert not late(target(*lacking), ram(*both(40)))
+    assert not late(target(half, *both(20)))
+    assert not late(target(*both(30)), ram(*both(20)))
 
 
 def test_images_of_several_nodes_make_one_step() -> None:

@@ -28,7 +28,7 @@ from hinan.core.retention import Keep
 from hinan.core.rounds import Wish
 from hinan.core.slot import Slot
 from hinan.host.limits import room
-from hinan.host.mounts import visibility_s
+from hinan.host.mounts import VISIBILITY_S, visibility_s
 from hinan.tiers.arena import Arena
 from hinan.tiers.target import Target, file_system
 
@@ -37,8 +37,6 @@ log = logging.getLogger("hinan.agent")
 HEARTBEAT_S = 2.0
 UNREACHABLE_AFTER_S = 15.0
 NEWS = 100
-VISIBILITY_S = 60.0
-"""On a shared store a name may stay unseen for this long; until then an incomplete step may be a whole one (rule F1)."""
 
 GRACE_S = 25.0
 """An agent that is asked to end (SIGTERM among others) gives a running drain this long to finish."""

@@ -108,6 +108,19 @@ def decide(
     return Decision(tuple(candidates), seen)
 
 
+def may_be_late(decision: Decision, history: History, failures: Collection[tuple[StepId, str]] = ()) -> bool:
+    """Whether names that a shared store does not show yet could change the decision for the better (rule F1).
+
+    So where nothing can be used, and where a committed step newer than the chosen one lacks a file. What was refused for
+    its lineage, or has failed before, is refused whatever shows up.
+    """
+    line, chosen = lineage(history), decision.chosen
+    if chosen is None:
+        return True
+    newer = [c for c in decision.candidates if c.step_id > chosen.step_id and c.step_id in line and c.tier != "ram"]
+    return any(c.was_whole and not c.ok and (c.step_id, c.tier) not in failures for c in newer)
+
+
 def _by_source(step_id: StepId, views: tuple[View, ...]) -> list[tuple[str, dict[int, Image]]]:
     """The ways to read a step: each tier alone, and, where no tier is whole, the best of each rank."""
     by_tier: dict[str, dict[int, Image]] = {}

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 IN_RAM = frozenset({"tmpfs", "ramfs", "hugetlbfs"})
 AT_ONCE = IN_RAM | {"ext4", "ext3", "ext2", "xfs", "btrfs", "zfs", "f2fs", "overlay", "bcachefs"}
 """File systems of one host, on which a name is seen by everybody the moment it stands."""
+
+VISIBILITY_S = 60.0
+"""On a shared store a name may stay unseen for this long; until then an incomplete step may be a whole one (rule F1)."""
+
+_LOOK_EVERY_S = 0.2
 
 UNKNOWN = "an unknown file system"
 
@@ -32,3 +40,19 @@ def file_system_type(path: Path, *, root: Path = Path("/")) -> str:
 def visibility_s(path: Path, shared_s: float) -> float:
     """How long a name that another host published may stay unseen: 0 on this host's own file systems, else `shared_s`."""
     return 0.0 if file_system_type(path) in AT_ONCE else shared_s
+
+
+def wait_until_seen(seen: Callable[[], bool], directory: Path) -> bool:
+    """Look, and on a shared store look again until it is seen or its absence is final; whether it was seen (rule F1).
+
+    Args:
+        directory: whose names are waited for; it is listed before each further look, which makes a client ask its server.
+    """
+    deadline = time.monotonic() + visibility_s(directory, VISIBILITY_S)
+    while not seen():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_LOOK_EVERY_S)  # a name that becomes visible has no event on a network file system
+        with contextlib.suppress(OSError):
+            os.listdir(directory)  # noqa: PTH208
+    return True

@@ -11,18 +11,21 @@ import time
 from collections.abc import Callable, MutableMapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from hinan.core.decide import Candidate, Decision, Image, decide
+from hinan.core.decide import Candidate, Decision, Image
 from hinan.core.errors import AgentError, DamageError, Fenced, FormatError, HinanError, NothingToResume
 from hinan.core.ids import StepId
 from hinan.formats import messages as m
 from hinan.formats.records import FailureRecord, ManifestRecord, ResumeRecord
+from hinan.host.mounts import wait_until_seen
 from hinan.host.rpc import AgentClient
 from hinan.tiers.arena import Arena
 from hinan.tiers.mapping import let_go, map_file, populate_for_reading, read_header
 from hinan.tiers.target import Target, now_text
-from hinan.tiers.views import arena_view, flaw_of, read_checked, target_view
+from hinan.tiers.views import flaw_of, read_checked
+from hinan.trainer.deciding import decided
 from hinan.trainer.install import Matcher, Write
 from hinan.trainer.liaison import Place
 from hinan.trainer.making import load_arrays
@@ -118,13 +121,7 @@ class Restore:
 
     def _look(self) -> tuple[Candidate, ...]:
         self._settle()
-        views = (arena_view(self._arena, self._place.node), target_view(self._target, self._place.node))
-        decision = decide(
-            views,
-            self._target.history(),
-            failures=self._target.failures(),
-            world_size=self._ranks.world_size,
-        )
+        decision = decided(self._target, self._arena, self._place, self._ranks.world_size)
         for candidate in decision.candidates:
             log.info("decide %s from %s: %s", candidate.step_id, candidate.tier, candidate.reason)
         for name, why in {**self._arena.problems, **self._target.problems}.items():
@@ -239,10 +236,18 @@ class Restore:
     def _target_record(self, source: Image, step_id: StepId, held: ExitStack) -> tuple[ManifestRecord, str]:
         """A rank's manifest, with this process among the step's readers; and the image's name for messages."""
         held.enter_context(self._target.reading(step_id, self._place.node))
+        # Another rank saw the whole step; this one's host may see it later.
+        path = self._target.image_path(step_id, source.rank)
+        wait_until_seen(lambda: self._stands(step_id, source.rank, path), path.parent)
         manifest = self._target.manifest(step_id, source.rank)
         if manifest is None:
             raise FormatError(f"{step_id} has no readable manifest of rank {source.rank}")
         return manifest, source.place
+
+    def _stands(self, step_id: StepId, rank: int, path: Path) -> bool:
+        """Whether an image is seen in its full length, with its manifest."""
+        manifest = self._target.manifest(step_id, rank)
+        return manifest is not None and path.exists() and path.stat().st_size == manifest.sealed.image_bytes
 
     def _from_target(self, source: Image, record: ManifestRecord) -> tuple[memoryview, str | None]:
         """The bytes, read into memory of our own, and what is wrong with them."""

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from hinan.core.errors import ConfigError, HinanError, TargetError
 from hinan.formats.records import ClaimRecord
+from hinan.host.mounts import wait_until_seen
 from hinan.host.node import node_name
 from hinan.host.process import Process, this_process
 from hinan.tiers.arena import Arena
 from hinan.tiers.publish import AlreadyPublished
-from hinan.tiers.target import Target, now_text
+from hinan.tiers.target import RUN, Target, now_text
 from hinan.trainer.ranks import Ranks
 
 log = logging.getLogger("hinan")
@@ -53,6 +54,7 @@ def agree_on_run(path: Path, ranks: Ranks) -> tuple[Target, str]:
             failure = error
     ranks.agree(failure, "opening the target")
     ranks.from_first(run_id, "making the run")  # the run exists now, whoever looks
+    wait_until_seen((path / RUN).exists, path)
     try:
         mine = target.run().run_id
     except HinanError:
