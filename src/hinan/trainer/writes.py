@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
+from typing import Any
 
 import torch
 
@@ -14,6 +16,8 @@ from hinan.trainer.hostport import copy_bits
 
 WORTH_A_THREAD_BYTES = 32 << 20
 HUGE_BYTES = 4 << 20
+ORDERED = (dict, OrderedDict, defaultdict)
+"""Mappings whose order is restored: a loop may go by it. In one of the user's a member taken out may mean something."""
 
 
 class Copies:
@@ -64,3 +68,9 @@ def new_copy(saved: torch.Tensor) -> torch.Tensor:
     use_huge_pages(made.data_ptr(), made.nbytes)
     copy_bits(made, saved)
     return made
+
+
+def put_in_order(live: MutableMapping[Any, Any], keys: Iterable[Any]) -> None:
+    """Let these members follow each other in this order, behind all others: each is taken out and put back."""
+    for key in keys:
+        live[key] = live.pop(key)
