@@ -84,7 +84,7 @@ def test_a_agree_4_one_rank_decides_and_tells_the_others(make_job: MakeJob) -> N
     waits for the names it was told of, both take the same step, and nobody hangs."""
     job = make_job(ranks=2)
     job.start_agent()
-    late = {"program": "peers:sees_late", "late_ranks": [1], "late_s": 1.0}
+    late = {"program": "peers:sees_late", "late_ranks": [1], "late_s": 0.6}
     for child in job.start(**late, names=["run.json"]):
         child.ok(30)
     assert [found["error"] for found in told(job)] == [None, None]

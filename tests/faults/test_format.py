@@ -89,7 +89,7 @@ def test_a_format_5_what_a_store_shows_late_is_waited_for(late_rank: int, make_j
     after a while: both wait and take the committed step; neither starts at 0, and the step is not held to be damaged."""
     job = make_job(ranks=2)
     job.start_agent()
-    arguments = {"program": "peers:sees_late", "names": ["steps"], "late_s": 1.0}
+    arguments = {"program": "peers:sees_late", "names": ["steps"], "late_s": 0.6}
     for child in job.start(**arguments, late_ranks=[]):
         child.ok(30)
     from_another_host(job)

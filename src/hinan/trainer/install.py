@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, MutableMapping, MutableSequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -26,7 +27,7 @@ from hinan.trainer.moments import Moment, settle
 from hinan.trainer.rng import random_kind, set_random_state
 from hinan.trainer.saved import SavedTensors
 from hinan.trainer.scaler import scaler_state
-from hinan.trainer.writes import ORDERED, Copies, put_in_order
+from hinan.trainer.writes import Copies, put_in_order
 
 log = logging.getLogger("hinan")
 
@@ -164,7 +165,7 @@ class Matcher:
                 self._writes.append(lambda key=key, value=value: live.__setitem__(key, value))  # type: ignore[misc]
         for key in [k for k in live if k not in json]:
             log.warning("restore.default %s was not saved; its value stays", self._member(path, key))
-        if type(live) in ORDERED and [*(k for k in live if k in json), *(k for k in json if k not in live)] != list(json):
+        if isinstance(live, OrderedDict):
             self._writes.append(lambda: put_in_order(live, json))
 
     def _member(self, path: str, key: object) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, MutableMapping
+from collections import OrderedDict
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
 from typing import Any
@@ -16,8 +16,6 @@ from hinan.trainer.hostport import copy_bits
 
 WORTH_A_THREAD_BYTES = 32 << 20
 HUGE_BYTES = 4 << 20
-ORDERED = (dict, OrderedDict, defaultdict)
-"""Mappings whose order is restored: a loop may go by it. In one of the user's a member taken out may mean something."""
 
 
 class Copies:
@@ -70,7 +68,7 @@ def new_copy(saved: torch.Tensor) -> torch.Tensor:
     return made
 
 
-def put_in_order(live: MutableMapping[Any, Any], keys: Iterable[Any]) -> None:
-    """Let these members follow each other in this order, behind all others: each is taken out and put back."""
+def put_in_order(live: OrderedDict[Any, Any], keys: Iterable[Any]) -> None:
+    """Let these members follow each other in this order, behind all others: an OrderedDict is compared by it."""
     for key in keys:
-        live[key] = live.pop(key)
+        live.move_to_end(key)
