@@ -246,6 +246,30 @@ def test_a_bug_in_a_proof_is_told_once_and_holds_up_nobody(place: Place, monkeyp
     live(place, scenario)
 
 
+def test_a_bug_in_tidying_is_not_met_again_at_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A-HANG-1: burying a leftover falls over a bug: it is told, and the loop does not try it again and again."""
+    place.attempt(1, owner=DEAD)
+    place.target.make_directory(StepId(1, 5))
+    calls: list[StepId] = []
+
+    def falls(_: Target, step_id: StepId, reason: str) -> None:
+        calls.append(step_id)
+        raise LookupError("a bug")
+
+    monkeypatch.setattr(Target, "bury", falls)
+
+    async def scenario(node: Node, server: Server) -> None:
+        while not node.news:
+            await asyncio.sleep(0.01)
+        for _ in range(20):
+            node.look()
+            await asyncio.sleep(0.002)
+        assert calls == [StepId(1, 5)]
+        assert list(node.news) == ["could not bury step 5 (attempt 1): a bug"]
+
+    live(place, scenario)
+
+
 def test_failures_told_do_not_grow_without_end(place: Place) -> None:
     """A target that is away for days: the last failures are kept, and every listener hears those it has not heard."""
 

@@ -166,7 +166,9 @@ class Tasks:
             await self._lanes.call("target", self._tidy_unless_fenced, task)
             why = f" why={task.reason!r}" if isinstance(task, Bury) else ""
             log.info("%s step=%d%s", type(task).__name__.lower(), task.step_id.step, why)
-        except (OSError, HinanError) as error:
+        except Exception as error:
+            if not isinstance(error, OSError | HinanError):
+                log.exception("bug in tidying")
             self._node.tell(f"could not {type(task).__name__.lower()} {task.step_id}: {error}")
             await asyncio.sleep(PAUSE_S)
         finally:
