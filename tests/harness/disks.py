@@ -60,7 +60,10 @@ def fill(path: Path, leave_bytes: int = 0) -> Path:
     size_bytes = stat.f_bavail * stat.f_frsize - leave_bytes
     fd = os.open(filler, os.O_WRONLY | os.O_CREAT)
     try:
-        os.posix_fallocate(fd, 0, max(1, size_bytes))
+        try:
+            os.posix_fallocate(fd, 0, max(1, size_bytes))
+        except OSError as error:  # somebody has written since; what is left is taken page by page
+            assert error.errno == errno.ENOSPC and not leave_bytes
         while not leave_bytes:
             try:
                 os.posix_fallocate(fd, os.fstat(fd).st_size, os.sysconf("SC_PAGE_SIZE"))
