@@ -180,7 +180,7 @@ class Evacuator:
         self._refuse_closed()
         self._step += 1
         self._pace.boundary(time.monotonic())
-        self._gate.at_boundary(self._step)
+        self._gate.at_boundary()
         if self._cadence.next_look and self._step >= self._cadence.next_look:
             self._quietly(lambda: self._cadence.at_step(self._step))
         if self._liaison.attention:
@@ -291,12 +291,8 @@ class Evacuator:
             )
 
     def _is_due(self) -> bool:
-        return self._deferral.decide(
-            self._step,
-            due=self._cadence.now.due(self._step),
-            pending=self._gate.pending_gradients,
-            longest_gap=self._gate.longest_gap,
-        )
+        due = self._cadence.now.due(self._step)
+        return self._deferral.decide(self._step, due=due, pending=self._gate.pending_gradients)
 
     def _evacuate(self, commit_at: int) -> Handle:
         previous, handle = self._last, Handle(StepId(self._identity.attempt, self._step), self._wait_for)

@@ -14,7 +14,7 @@ import logging
 import os
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,17 +22,14 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from hinan.trainer.capture import BY_HAND, Captured, optimizers_of
+from hinan.trainer.deferral import Pending
 from hinan.trainer.flight import Flight, Watched, moved, version, watch_bits
+from hinan.trainer.gradients import Gradients
 
 log = logging.getLogger("hinan")
 
 EARNED_AFTER = 2
 """Iterations in a row in which a gate must have been passed."""
-
-
-Gradients = tuple[tuple[weakref.ref[torch.Tensor], int, int], ...]
-"""First and last gradient of an optimizer, which stand for all: (parameter, identity of the gradient, its version). To note
-every gradient at every step would cost more than the hook itself."""
 
 
 @dataclass
@@ -45,7 +42,6 @@ class _Seen:
         is_clean: passed once with its tensors watched since the boundary, and unmoved.
         distrust: why it never earns overlap; "" as long as it may.
         after: version of its first parameter after the last step.
-        consumed: gradients that the last step has used.
     """
 
     last: int = 0
@@ -53,7 +49,6 @@ class _Seen:
     is_clean: bool = False
     distrust: str = ""
     after: int = -1
-    consumed: Gradients = ()
 
     def pass_in(self, iteration: int, *, unmoved: bool) -> None:
         """The gate was passed. `unmoved`: nothing is known to have changed its tensors since it was passed last."""
@@ -79,7 +74,7 @@ class Gate:
         self._gates_of = weakref.WeakKeyDictionary()
         self._iteration = 1
         self._passed_in = 0
-        self._longest_gap = 0
+        self._replayed: set[str] = set()
         self._gated: dict[str, list[tuple[str, weakref.ref[torch.Tensor]]]] = {}
         self._watched: dict[str, Watched] = {}
         self._handles: list[Any] = []
@@ -89,8 +84,9 @@ class Gate:
         self._parameters: Mapping[int, tuple[str, ...]] = {
             id(p): (name,) for name, o in self._optimizers.items() for group in o.param_groups for p in group["params"]
         }
-        # Gradients that lie there now are from before: only what comes from now on can be pending.
-        self._seen |= {name: _Seen(consumed=_ends(optimizer)) for name, optimizer in self._optimizers.items()}
+        self._seen |= {name: _Seen() for name in self._optimizers}
+        self._gradients = Gradients()
+        self._gradients.learn(self._optimizers, ended=0)
         _let_go_in_children(self)
 
     # -- what the loop tells --------------------------------------------------------------------------------------
@@ -105,6 +101,7 @@ class Gate:
         self._optimizers = captured.optimizers
         for name in captured.optimizers:
             self._seen.setdefault(name, _Seen())
+        self._gradients.learn(captured.optimizers, ended=self._iteration - 1)
         # Only gates that are passed at all and still have to be watched; usually none, and nothing is looked through.
         self._gated = {name: [] for name, seen in self._seen.items() if seen.last and not (seen.is_clean or seen.distrust)}
         if self._gated:
@@ -113,9 +110,9 @@ class Gate:
                     if gate in self._gated:
                         self._gated[gate].append((name, weakref.ref(tensor)))
 
-    def at_boundary(self, step: int) -> None:
-        """`step` iterations have ended. A copy whose gate was not passed in this one is waited for."""
-        self._iteration = step + 1
+    def at_boundary(self) -> None:
+        """An iteration has ended. A copy whose gate was not passed in it is waited for."""
+        self._iteration += 1
         if self.flight is not None:
             self.flight.finish()
         self._watched = {}
@@ -158,8 +155,8 @@ class Gate:
             return f"{name}: {seen.distrust}"
         if seen.last == 0 and name == BY_HAND:
             return (
-                "trainable parameters that belong to no torch optimizer of the state: put their optimizer into the state, "
-                "or call evac.gate() right before they change"
+                "trainable parameters that belong to no torch optimizer of the state. Averages of weights always are; for "
+                "others put their optimizer into the state, or call evac.gate() right before they change"
             )
         if seen.last == 0:
             return f"{name}: none of its steps was seen by torch's optimizer hook; call evac.gate() right before it steps"
@@ -170,27 +167,15 @@ class Gate:
         for name in gates:
             self._seen.setdefault(name, _Seen()).distrust = why
 
-    def pending_gradients(self) -> frozenset[str]:
-        """Optimizers whose parameters have gradients that have come since their last step (rule D4)."""
-        return frozenset(
-            name
-            for name, optimizer in self._optimizers.items()
-            if not self._seen[name].distrust
-            and any(True for _ in _with_gradient(optimizer))
-            and not self._is_consumed(name)
-        )
-
-    def _is_consumed(self, name: str) -> bool:
-        consumed = self._seen[name].consumed
-        return bool(consumed) and all(
-            (p := weak()) is not None and p.grad is not None and (id(p.grad), version(p.grad)) == (identity, before)
-            for weak, identity, before in consumed
-        )
-
     @property
-    def longest_gap(self) -> int:
-        """Most iterations from one passing of any gate to the next; 0 before it is known."""
-        return self._longest_gap
+    def distrusted(self) -> frozenset[str]:
+        """Gates that never earn overlap again."""
+        return frozenset(name for name, seen in self._seen.items() if seen.distrust)
+
+    def pending_gradients(self) -> list[Pending]:
+        """Optimizers with gradients that their last step has not used (rule D4), if their steps are seen at all."""
+        seen = {name: o for name, o in self._optimizers.items() if name not in self._replayed}
+        return self._gradients.pending(seen, ended=self._iteration - 1)
 
     # -- passing --------------------------------------------------------------------------------------------------
 
@@ -206,6 +191,7 @@ class Gate:
         if not names:
             return
         if _is_capturing():
+            self._replayed.update(names)
             self.distrust(
                 names, "its steps are replayed from a graph, which no hook sees; call evac.gate() before the replay"
             )
@@ -213,8 +199,6 @@ class Gate:
 
     def _pass(self, names: Iterable[str], first: torch.Tensor | None) -> None:
         if self._passed_in != self._iteration:
-            if self._passed_in:
-                self._longest_gap = max(self._longest_gap, self._iteration - self._passed_in)
             self._passed_in = self._iteration
             if self.on_pass is not None:
                 self.on_pass()
@@ -242,9 +226,9 @@ class Gate:
         names, first = self._names(optimizer), _first_parameter(optimizer)
         if not names or first is None:
             return
-        ends = _ends(optimizer)
         for name in names:
-            self._seen[name].after, self._seen[name].consumed = version(first), ends
+            self._seen[name].after = version(first)
+        self._gradients.stepped(names, optimizer, self._iteration)
 
     def _names(self, optimizer: torch.optim.Optimizer) -> tuple[str, ...]:
         """Gates that a step of this optimizer passes: those of its parameters. A wrapper's inner optimizer has them too."""
@@ -294,16 +278,6 @@ def _let_go_in_children(gate: Gate) -> None:
 def _first_parameter(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
     # Whatever an optimizer of the user's looks like, a hook of ours must not be what ends its step.
     return next((p for group in optimizer.param_groups for p in group.get("params", ())), None)
-
-
-def _with_gradient(optimizer: torch.optim.Optimizer, *, backwards: bool = False) -> Iterator[torch.Tensor]:
-    step = -1 if backwards else 1
-    return (p for group in optimizer.param_groups[::step] for p in group.get("params", ())[::step] if p.grad is not None)
-
-
-def _ends(optimizer: torch.optim.Optimizer) -> Gradients:
-    found = (next(_with_gradient(optimizer), None), next(_with_gradient(optimizer, backwards=True), None))
-    return tuple((weakref.ref(p), id(p.grad), version(p.grad)) for p in found if p is not None and p.grad is not None)
 
 
 def _is_capturing() -> bool:

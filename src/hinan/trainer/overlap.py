@@ -36,7 +36,7 @@ class Overlap:
 
     def __init__(self, gate: Gate, port: Callable[[torch.device], DevicePort]) -> None:
         self._gate, self._port = gate, port
-        self._key: tuple[frozenset[str], bool] | None = None
+        self._key: tuple[frozenset[str], frozenset[str], bool] | None = None
         self._plan: Plan | None = None
         self._gates: dict[str, tuple[str, ...]] = {}
         self._split: tuple[Lanes, frozenset[str]] = ({}, frozenset())
@@ -45,7 +45,7 @@ class Overlap:
     def split(self, plan: Plan, captured: Captured, step: int) -> tuple[Lanes, frozenset[str]]:
         """(the plan's parts by device and time, the gates that some of them wait for)."""
         earned = self._gate.earned()
-        key = earned, step >= NOTICE_STEP
+        key = earned, self._gate.distrusted, step >= NOTICE_STEP
         if plan is not self._plan or key != self._key or captured.gates != self._gates:
             gates = {part.entry: gates_of(part, captured) for part in plan.parts}
             gated = frozenset(

@@ -1,0 +1,121 @@
+"""Gradients that have come since their optimizer's last step: a state taken now would lose them (rule D4).
+
+Owns:      for each optimizer of the state the iteration of its last step, and which gradients that step has used.
+Relies on: gradients being what autograd makes of them: a new one is a new tensor, and adding to one moves its version.
+Never:     keeps a gradient alive, or waits for a device.
+
+A gradient that a step has used and that the loop goes on using (zeroed in every second iteration, say) looks used.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import torch
+
+from hinan.trainer.deferral import Pending
+from hinan.trainer.flight import version
+
+SAMPLE = 64
+"""Gradients noted at each step. To note those of thousands of parameters would cost more than the rest of the hook."""
+
+Noted = tuple[tuple[weakref.ref[torch.Tensor], weakref.ref[torch.Tensor] | None, int], ...]
+"""(parameter, its gradient or None, the gradient's version). Not the gradient's id: the next one may get the same."""
+
+
+@dataclass
+class _Steps:
+    """What is known of one optimizer's steps.
+
+    Attributes:
+        last: iteration of the last one; until there is one, the iteration that had ended when the optimizer became known.
+        longest_gap: most iterations from one to the next; 0 while none was seen.
+        used: gradients that the last one has used.
+    """
+
+    last: int
+    longest_gap: int = 0
+    used: Noted = ()
+
+
+class Gradients:
+    """The gradients of one state's optimizers. Told of steps by any thread, asked at boundaries by the training thread."""
+
+    def __init__(self) -> None:
+        self._steps: dict[str, _Steps] = {}
+
+    def learn(self, optimizers: Mapping[str, torch.optim.Optimizer], *, ended: int) -> None:
+        """Which optimizers there are.
+
+        Args:
+            ended: iterations that have ended.
+        """
+        for name, optimizer in optimizers.items():
+            if name not in self._steps:
+                # Gradients that lie there now are from before: only what comes from now on can be pending.
+                self._steps[name] = _Steps(ended, used=note(optimizer))
+
+    def stepped(self, names: Iterable[str], optimizer: torch.optim.Optimizer, iteration: int) -> None:
+        """An optimizer has stepped in this iteration; to the state it is known by these names."""
+        used = note(optimizer)
+        for name in names:
+            steps = self._steps.setdefault(name, _Steps(iteration - 1))
+            steps.longest_gap = max(steps.longest_gap, iteration - steps.last)
+            steps.last, steps.used = iteration, used
+
+    def pending(self, optimizers: Mapping[str, torch.optim.Optimizer], *, ended: int) -> list[Pending]:
+        """Those of these optimizers whose parameters have gradients that have come since their last step."""
+        found = []
+        for name, optimizer in optimizers.items():
+            steps = self._steps[name]
+            if any(True for _ in _gradients(optimizer)) and not _are_used(steps.used):
+                idle = ended - steps.last
+                found.append(Pending(name, idle, steps.longest_gap, partial(are_zero, optimizer)))
+        return found
+
+
+def note(optimizer: torch.optim.Optimizer) -> Noted:
+    """The gradients of up to `SAMPLE` of an optimizer's parameters, evenly spaced, the first and the last among them."""
+    parameters = list(_parameters(optimizer))
+    if len(parameters) > SAMPLE:
+        parameters = [parameters[i * (len(parameters) - 1) // (SAMPLE - 1)] for i in range(SAMPLE)]
+    ref = weakref.ref
+    return tuple(
+        (ref(p), None, 0) if (gradient := p.grad) is None else (ref(p), ref(gradient), version(gradient))
+        for p in parameters
+    )
+
+
+def are_zero(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether no gradient of an optimizer has an element other than zero. Waits for the device."""
+    try:
+        return not any((g._values() if g.is_sparse else g).any() for g in _gradients(optimizer))
+    except (RuntimeError, NotImplementedError):  # a dtype or layout that cannot be asked: unknown is not zero
+        return False
+
+
+def _are_used(noted: Noted) -> bool:
+    """Whether the noted gradients are as they were. If there was none among them, nothing is known of the others."""
+    return any(gradient is not None for _, gradient, _ in noted) and all(
+        (p := parameter()) is not None and _is_as_noted(p.grad, gradient, before) for parameter, gradient, before in noted
+    )
+
+
+def _is_as_noted(now: torch.Tensor | None, noted: weakref.ref[torch.Tensor] | None, before: int) -> bool:
+    if now is None or noted is None:
+        return now is None and noted is None
+    return noted() is now and version(now) == before
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[Any]:
+    # Whatever an optimizer of the user's looks like, a hook of ours must not be what ends its step.
+    return chain.from_iterable(group.get("params", ()) for group in optimizer.param_groups)
+
+
+def _gradients(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+    return (p.grad for p in _parameters(optimizer) if p.grad is not None)
