@@ -52,8 +52,8 @@ def test_a_new_gradient_at_the_old_ones_address_is_new() -> None:
     parameters, optimizer, gradients = made(1)
     for _ in range(100):
         before = id(parameters[0].grad)
-        optimizer.zero_grad()
-        backward(parameters)
+        parameters[0].grad = None
+        parameters[0].grad = torch.ones(())
         if id(parameters[0].grad) == before:
             break
         gradients.stepped(["o"], optimizer, 1)
@@ -94,6 +94,12 @@ def test_a_gradient_where_the_step_had_none_is_pending() -> None:
     gradients.stepped(["o"], optimizer, 2)
     backward(parameters[1:2])
     assert pending(gradients, optimizer, ended=2) == [(0, 1)]
+
+
+def test_gradients_that_are_cleared_in_part_are_no_new_ones() -> None:
+    parameters, optimizer, gradients = made(3)
+    parameters[1].grad = None
+    assert pending(gradients, optimizer) == []
 
 
 def test_no_gradient_is_kept_alive() -> None:

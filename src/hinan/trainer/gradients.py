@@ -100,16 +100,15 @@ def are_zero(optimizer: torch.optim.Optimizer) -> bool:
 
 
 def _are_used(noted: Noted) -> bool:
-    """Whether the noted gradients are as they were. If there was none among them, nothing is known of the others."""
-    return any(gradient is not None for _, gradient, _ in noted) and all(
-        (p := parameter()) is not None and _is_as_noted(p.grad, gradient, before) for parameter, gradient, before in noted
+    """Whether the noted gradients that are still there are as they were. If none is, nothing is known of the others."""
+    present = [
+        (p.grad, gradient, before)
+        for parameter, gradient, before in noted
+        if (p := parameter()) is not None and p.grad is not None
+    ]
+    return bool(present) and all(
+        gradient is not None and gradient() is now and version(now) == before for now, gradient, before in present
     )
-
-
-def _is_as_noted(now: torch.Tensor | None, noted: weakref.ref[torch.Tensor] | None, before: int) -> bool:
-    if now is None or noted is None:
-        return now is None and noted is None
-    return noted() is now and version(now) == before
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[Any]:
