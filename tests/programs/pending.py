@@ -36,6 +36,8 @@ def main(
         while loop.step < steps:
             iteration()
             if loop.step + 1 == die_at:
+                if loop.evac.last is not None:
+                    loop.evac.last.settle()  # which ones are held must not depend on how soon a thread seals them
                 os.kill(os.getpid(), signal.SIGKILL)
             loop.step = loop.evac.step()
             resumed = loop.evac.resumed

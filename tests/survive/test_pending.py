@@ -16,8 +16,8 @@ from tests.programs.loop import resumes
 
 MakeJob = Callable[..., Job]
 
-AFTER_A_STEP_OF_FOUR = [8, 12, 16, 20]
-AS_DUE = [5, 10, 15, 20]
+AFTER_A_STEP_OF_FOUR = [8, 12, 16, 20, 28, 32]
+AS_DUE = [5, 10, 15, 20, 25, 30]
 
 
 @pytest.mark.parametrize(
@@ -26,24 +26,24 @@ AS_DUE = [5, 10, 15, 20]
         ("accumulated", AFTER_A_STEP_OF_FOUR),
         ("accumulated_beside_writes", AFTER_A_STEP_OF_FOUR),
         ("middle_accumulated", AFTER_A_STEP_OF_FOUR),
-        ("windows_of_one_and_two", [6, 10, 15, 21]),
+        ("windows_of_one_and_two", [6, 10, 15, 21, 25, 30]),
         ("zeroed_in_place", AS_DUE),
         ("adversarial", AS_DUE),
     ],
 )
 def test_a_killed_run_resumes_outside_all_accumulations(make_job: MakeJob, kind: str, held: list[int]) -> None:
     """Due at every fifth step. What is held are boundaries at which no gradient is needed, before the kill and after it."""
-    plain, job = (make_job(name, kind=kind, steps=24) for name in ("plain", "run"))
+    plain, job = (make_job(name, kind=kind, steps=34) for name in ("plain", "run"))
     for one in (plain, job):
         one.start_agent()
     plain.run(program="pending:main", every=1000)
-    (child,) = job.start(program="pending:main", every=5, die_at=held[1] + 3)
+    (child,) = job.start(program="pending:main", every=5, die_at=held[3] + 3)
     assert child.wait() == -9
     log = child.output
     job.run(program="pending:main", every=5)
-    assert held_steps(log) == held[:2]
-    assert held_steps(job.children[-1].output.removeprefix(log)) == held[2:]
-    assert [step for _, step, _ in resumes(job.out)] == [0, held[1]]
+    assert held_steps(log) == held[:4]
+    assert held_steps(job.children[-1].output.removeprefix(log)) == held[4:]
+    assert [step for _, step, _ in resumes(job.out)] == [0, held[3]]
     assert_same_run(job, plain)
 
 
