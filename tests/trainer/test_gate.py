@@ -95,6 +95,7 @@ def test_parameters_of_no_optimizer_wait_for_the_loop(model: nn.Module) -> None:
     captured = Capture({"m": model}).take()
     assert captured.gates == {"m.weight": (BY_HAND,), "m.bias": (BY_HAND,)}
     gate.learn(captured)
+    assert "Averages of weights always are; for others" in gate.why_not(BY_HAND)
     for _ in range(3):
         gate.passed_by_hand()
         gate.at_boundary()

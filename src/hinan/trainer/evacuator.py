@@ -167,8 +167,8 @@ class Evacuator:
     def step(self) -> int:
         """The last statement of an iteration: counts it, evacuates when due, and returns the finished steps.
 
-        A step with nothing due does no I/O and asks nobody. Gradients are not kept: due in the middle of an accumulation, it
-        evacuates at the end of that.
+        A step with nothing due does no I/O and asks nobody. Gradients are not kept: what falls due in an accumulation is
+        evacuated at its end.
 
         Raises:
             SavingError: more commits failed in a row than `tolerate` allows; training state is untouched.
