@@ -165,7 +165,13 @@ def test_without_root_nothing_is_made_up(ram: Path) -> None:
     unreadable = "another user cannot read this Python environment"
     try:
         found = subprocess.run(
-            command, user=user, group=user, extra_groups=[] if IS_ROOT else None, capture_output=True, text=True, check=False
+            command,
+            user=user,
+            group=user,
+            extra_groups=[] if IS_ROOT else None,
+            capture_output=True,
+            text=True,
+            check=False,
         )
     except PermissionError:
         pytest.skip(unreadable)
