@@ -145,11 +145,13 @@ def test_usage_errors(arguments: tuple[str, ...], words: str) -> None:
 
 def test_explain(dump: Path) -> None:
     """The claimants at each hop, the walk, the header bytes and the six ideas; labels on what is not read."""
-    found = run("explain", "0x4012345000", "--from", str(dump), "--gpu", "0")
+    srat = dump.with_name("srat")
+    srat.write_text(dumps.SRAT)
+    found = run("explain", "0x4012345000", "--from", str(dump), "--from", str(srat), "--gpu", "0")
     assert found.exit_code == 0
     assert max(map(len, found.stdout.splitlines())) <= 100
     for words in (
-        "42:00.0       up", "system memory", "60 00 00 40 43 00 00 ff 00 00 00 40 12 34 50 00", "illustration", "NAT",
+        "42:00.0       up", "-> system memory", "60 00 00 40 43 00 00 ff 00 00 00 40 12 34 50 00", "illustration", "NAT",
         "24 of 280", "16 memory write TLPs",
     ):  # fmt: skip
         assert words in found.stdout

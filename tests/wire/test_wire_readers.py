@@ -378,7 +378,7 @@ def test_half_bandwidth() -> None:
 
 def test_srat_gives_the_node_of_an_address() -> None:
     """A physical address has one node, by range."""
-    from hinan.wire.decode import node_of_address
+    from hinan.wire.root_complex import node_of_address
 
     found = machine(dumps.SRAT)
     assert [node_of_address(found, a)[0] for a in (0x1000, 0x4012345000, 0x4080000000)] == [0, 0, 1]

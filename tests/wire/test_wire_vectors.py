@@ -6,7 +6,7 @@ import wire_dumps as dumps
 from hinan.core.errors import ConfigError
 from hinan.wire import sources
 from hinan.wire.address import requester_id
-from hinan.wire.decode import interleave_node, route_write
+from hinan.wire.decode import route_write
 from hinan.wire.dma import Descriptor, Wire, simulate
 from hinan.wire.iommu import Domain, IommuFault, translate, translations_for, translations_per_s, walk_of
 from hinan.wire.link import (
@@ -18,6 +18,7 @@ from hinan.wire.link import (
 )
 from hinan.wire.peer import distance
 from hinan.wire.readers.config_space import bridge_windows
+from hinan.wire.root_complex import interleave_node
 from hinan.wire.tlp import Request, completions, reads, writes
 
 GPU = requester_id("0000:19:00.0")

@@ -14,7 +14,7 @@ import msgspec
 
 from hinan.wire.address import requester_id, short_address
 from hinan.wire.check import iommu_of
-from hinan.wire.decode import Route, route_write
+from hinan.wire.decode import Route, route_write, windows_told
 from hinan.wire.ideas import table
 from hinan.wire.iommu import LEAF_LEVELS, Walk, translations_for, walk_of
 from hinan.wire.link import ASSUMED_MPS_BYTES
@@ -22,6 +22,7 @@ from hinan.wire.model import Gpu, IomemRange, IommuMode, Machine
 from hinan.wire.pages import Page
 from hinan.wire.path import mps_of, path_ceiling, path_up
 from hinan.wire.readers.iomem import claimants
+from hinan.wire.root_complex import MEMORY, NOWHERE, UNKNOWN
 from hinan.wire.tlp import Request, writes
 
 SHOWN_PACKETS = 3
@@ -105,7 +106,7 @@ def explain(
         mps_bytes=mps or ASSUMED_MPS_BYTES,
         labels={
             "address": told.label,
-            "route": told.machine if routed else "unknown",
+            "route": told.machine if routed and requester and windows_told(machine, requester) else "unknown",
             "iomem": ("read" if told.iomem is not None else told.machine) if ranges else "unknown",
             "iommu": told.machine if mode else "unknown",
             "walks": "illustration",
@@ -129,10 +130,6 @@ def lines(found: Explanation) -> list[str]:
 
 def _addresses(found: Explanation) -> list[str]:
     who = short_address(found.requester) if found.requester else "a GPU (none is known here)"
-    memory = found.route is None or found.route.destination == "system memory"
-    frame = f"{found.address:#x}" if memory else "none: the address belongs to a device, see 2"
-    if not found.is_physical:
-        frame = "unknown: the kernel shows frames to root only"
     same = "the same number" if found.iommu in ("off", "passthrough") else "another number, if the IOMMU translates"
     return [
         f"1. Four addresses on the way of {who}",
@@ -140,10 +137,24 @@ def _addresses(found: Explanation) -> list[str]:
             f"{found.address_from} ({found.labels['address']})", 97, initial_indent="   ", subsequent_indent="   "
         ),
         "   user buffer       CPU virtual      CPU page tables; pinned pages do not move",
-        f"   page frame        physical         {frame}",
+        f"   page frame        physical         {_frame(found)}",
         f"   DMA address       bus or IOVA      {same}",
         "   copy descriptor   GPU virtual      the GPU's own page table says: system memory, DMA address",
     ]
+
+
+def _frame(found: Explanation) -> str:
+    """The page frame, where the address is known to be in RAM."""
+    if not found.is_physical:
+        return "unknown: the kernel shows frames to root only"
+    end = found.route.destination if found.route is not None else MEMORY if found.pages else UNKNOWN
+    in_ram = bool(found.pages) or end == MEMORY or any(r.name.startswith("System RAM") for r in found.iomem)
+    if in_ram:
+        return f"{found.address:#x}"
+    return {
+        UNKNOWN: f"{found.address:#x}, if it is RAM: no source tells",
+        NOWHERE: "none: nobody claims the address, see 2",
+    }.get(end, "none: the address is no RAM, see 2")
 
 
 def _pages(found: Explanation) -> list[str]:

@@ -102,6 +102,21 @@ class Buses(msgspec.Struct, frozen=True):
     subordinate: int
 
 
+class Sriov(msgspec.Struct, frozen=True, kw_only=True):
+    """The SR-IOV capability of a physical function.
+
+    VF number n (from 1) has the requester ID of the physical function + offset + (n - 1) x stride. bars: of all VFs
+    together. sized: False where the source tells where they begin and not how long they are; they then hold a page per VF.
+    """
+
+    enabled: bool
+    vfs: int
+    offset: int
+    stride: int
+    bars: tuple[Window, ...] = ()
+    sized: bool = False
+
+
 class Function(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One PCI function."""
 
@@ -129,6 +144,8 @@ class Function(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     iommu_mode: IommuMode | None = None
     physical_function: str | None = None  # set on an SR-IOV virtual function
     virtual_functions: int | None = None
+    sriov: Sriov | None = None
+    subtractive: bool = False  # a bridge that takes what nobody else on its bus claims
     gpu_index: int | None = None
     coherent_link: str | None = None  # the source says that this GPU reaches RAM by NVLink
     nvlinks: int | None = None  # NVLinks (or XGMI links) that the source counts on this GPU

@@ -131,6 +131,7 @@ def _function(block: _Block) -> Function:
         numa_node=known.numa_node, link=known.link, mps_bytes=known.mps, mps_cap_bytes=known.mps_cap,
         mrrs_bytes=known.mrrs, acs=known.acs, buses=buses, windows=tuple(known.windows), bars=tuple(known.bars),
         iommu_group=known.iommu_group, virtual_functions=known.virtual_functions,
+        subtractive=role is Role.BRIDGE and "[Subtractive decode]" in header["name"],
         at_root=known.port is Port.ROOT, off_bus=f"lspci says: {silent}" if silent else None,
     )  # fmt: skip
 
