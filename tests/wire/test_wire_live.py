@@ -10,6 +10,7 @@ import wire_dumps as dumps
 from hinan.core.errors import ConfigError, FormatError, FormatFromFuture
 from hinan.wire import capture, pages, sample, sources
 from hinan.wire.check import Question, check_machine
+from hinan.wire.decode import route_write
 from hinan.wire.hotpath import paths_of
 from hinan.wire.model import IommuMode, Machine, Port, Role
 from hinan.wire.report import report_gpu
@@ -238,3 +239,21 @@ def test_sample_is_a_whole_server() -> None:
     assert check_machine(machine, Question(state_bytes=10**11)) == ()
     for role in (Role.NVME, Role.NIC):
         assert sum(f.role is role for f in machine.functions.values()) == 8
+
+
+def test_sysfs_bars_of_virtual_functions(root: Path) -> None:
+    """Lines 7 to 12 of `resource` are those of all VFs together; a bridge's own BARs are read too."""
+    gpu, port = (root / "sys/bus/pci/devices" / name for name in ("0000:41:00.0", "0000:40:01.0"))
+    for name, value in (("numvfs", 1), ("offset", 4), ("stride", 1)):
+        (gpu / f"sriov_{name}").write_text(f"{value}\n")
+    own, empty = "0x0000300000000000 0x0000301fffffffff 0x000000000014220c\n", "0x0 0x0 0x0\n"
+    vfs = "0x0000302000000000 0x000030200003ffff 0x000000000014220c\n"
+    (gpu / "resource").write_text(own + 6 * empty + vfs + 5 * empty)
+    (port / "resource").write_text("0x0000000091000000 0x000000009101ffff 0x0000000000140204\n")
+    machine = sources.read_live(root)
+    ends = [route_write(machine, "0000:41:00.0", a).destination for a in (0x302000000000, 0x30200003FFFF, 0x302000040000)]
+    assert ends == ["nowhere"] * 3  # a device's own BARs lie behind the port that it sends to
+    told = machine.functions["0000:41:00.0"].sriov
+    assert told is not None
+    assert (told.enabled, told.sized, told.bars[0].size_bytes) == (True, True, 256 << 10)
+    assert route_write(machine, "0000:41:00.0", 0x9101FFFF).destination == "BAR 0 of 40:01.0"

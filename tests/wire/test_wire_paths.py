@@ -72,13 +72,16 @@ def test_nvlink_is_told_by_whoever_knows() -> None:
     assert "GPU to GPU: NVLink" in paths(dumps.TOPO).ways[0].cells[1]
 
 
-def test_a_virtual_function_inside_a_vm() -> None:
-    """Its physical function is on the other side of the hypervisor: unknown."""
+def test_a_virtual_function_without_its_physical_one() -> None:
+    """The physical function may be beyond a hypervisor; "VM" is said only where a source shows signs of one."""
     text = (
         "05:00.0 Ethernet controller [0200]: Mellanox Technologies ConnectX Family mlx5Gen Virtual Function [15b3:101e]\n"
     )
     rows = paths(dumps.LSPCI_VVV + "\n" + text).virtual_functions
-    assert rows == ("VF 05:00.0 -> PF unknown (inside a VM) -> IOMMU group unknown: isolates unknown",)
+    assert rows == ("VF 05:00.0 -> PF unknown -> IOMMU group unknown: isolates unknown",)
+    guest = "06:00.0 SCSI storage controller [0100]: Red Hat, Inc. Virtio block device [1af4:1001]\n"
+    (row,) = paths(dumps.LSPCI_VVV + "\n" + text + "\n" + guest).virtual_functions
+    assert row.startswith("VF 05:00.0 -> PF unknown (inside a VM)")
 
 
 def test_the_table_fits() -> None:

@@ -19,6 +19,7 @@ from hinan.wire.link import speeds_of_raw
 from hinan.wire.missing import lost_from_measurements, lost_from_topology
 from hinan.wire.missing import notes as missing_notes
 from hinan.wire.model import Function, Gpu, Link, Machine, NumaNode, Port, Role
+from hinan.wire.sriov import is_virtual, with_physical
 
 _RANK = ("sysfs", "lspci -vvv", "hwloc XML", "NCCL topology", "lspci -tv", "lspci")
 SLOW_GT_S = 5.0  # generations 1 and 2: what a link idles at, and what no GPU of the last ten years is limited to
@@ -78,7 +79,7 @@ def _join_nodes(known: tuple[NumaNode, ...], new: tuple[NumaNode, ...]) -> tuple
 
 def assemble(machine: Machine) -> Machine:
     """The machine with parents, ports, suspects, GPU numbers and signs of virtualisation."""
-    functions = _connect(machine.functions)
+    functions = _connect(with_physical(machine.functions))
     functions = _name_ports(functions)
     functions = _mark_suspects(_without_emulated_links(functions))
     virtual = machine.virtual + _hypervisors(functions)
@@ -205,7 +206,7 @@ def _hypervisors(functions: dict[str, Function]) -> tuple[str, ...]:
 
 def _number_gpus(functions: dict[str, Function], told: tuple[Gpu, ...]) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
     """GPUs by index: those on the bus first, what other sources told joined by address, else by index."""
-    on_bus = [functions[a] for a in sorted(functions) if functions[a].role is Role.GPU]
+    on_bus = [f for _, f in sorted(functions.items()) if f.role is Role.GPU and not is_virtual(f, functions)]
     indices = [f.gpu_index for f in on_bus]
     counted = len(set(indices)) == len(indices) and None not in indices
     found: dict[int, Gpu] = {}

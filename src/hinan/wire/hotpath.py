@@ -162,7 +162,8 @@ def _sriov(machine: Machine) -> tuple[str, ...]:
         virtual = function.physical_function is not None or "Virtual Function" in (function.name or "")
         if not virtual:
             continue
-        owner = short_address(function.physical_function) if function.physical_function else "unknown (inside a VM)"
+        unknown = "unknown (inside a VM)" if machine.virtual else "unknown"
+        owner = short_address(function.physical_function) if function.physical_function else unknown
         group = function.iommu_group
         alone = (
             "unknown"

@@ -15,6 +15,7 @@ from hinan.wire.link import ASSUMED_MPS_BYTES, completion_ceiling_bytes_per_s
 from hinan.wire.model import Function, Machine, Role
 from hinan.wire.path import Path, mps_of, path_ceiling, path_up
 from hinan.wire.peer import acs_known, common_bridge, distance, redirecting_ports
+from hinan.wire.sriov import is_virtual
 
 
 class Leg(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,7 +112,7 @@ def nearest(machine: Machine, gpu: str | None, role: Role) -> Function | None:
     node = machine.functions[gpu].numa_node if gpu in machine.functions else None
     near = []
     for function in machine.functions.values():
-        if function.role is role:
+        if function.role is role and not is_virtual(function, machine.functions):
             steps = distance(machine, gpu, function.address) if gpu in machine.functions and gpu else -1
             rank = 0 if steps != -1 else 1 if node is not None and function.numa_node == node else 2
             near.append((rank, steps, function.address, function))

@@ -18,6 +18,7 @@ import msgspec
 from hinan.wire.address import split_address
 from hinan.wire.link import ASSUMED_MPS_BYTES, payload_of_raw, raw_bytes_per_s, write_ceiling_bytes_per_s
 from hinan.wire.model import Function, Machine, Port, Role
+from hinan.wire.sriov import is_virtual
 
 TRAFFIC = (Role.GPU, Role.NVME, Role.NIC)
 
@@ -74,7 +75,7 @@ def sharers(machine: Machine, hop: str, device: str) -> tuple[Function, ...]:
     found = []
     for function in below(machine, hop):
         slot = split_address(function.address)[:3]
-        if function.role in TRAFFIC and slot not in seen and function.physical_function not in machine.functions:
+        if function.role in TRAFFIC and slot not in seen and not is_virtual(function, machine.functions):
             seen.add(slot)
             found.append(function)
     return tuple(found)

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 from hinan.wire.model import Function, Machine, Port, Role
 from hinan.wire.path import path_up
+from hinan.wire.sriov import is_virtual
 
 NO_COMMON_BRIDGE, THROUGH_ROOT = -1, -2
 
@@ -67,7 +68,7 @@ def same_switch(machine: Machine, device: str, roles: Iterable[Role]) -> tuple[F
     wanted = set(roles)
     found = []
     for function in machine.functions.values():
-        if function.role not in wanted or function.address == device:
+        if function.role not in wanted or function.address == device or is_virtual(function, machine.functions):
             continue
         bridge = common_bridge(machine, device, function.address)
         if bridge is not None and machine.functions[bridge].port in (Port.UP, Port.DOWN, Port.SWITCH, None):

@@ -17,6 +17,7 @@ import msgspec
 from hinan.wire.address import parse_address, split_address
 from hinan.wire.identity import class_of_name, role_of, vendor_of_name
 from hinan.wire.model import Acs, Buses, Function, Link, Machine, Port, Role, Window
+from hinan.wire.readers import lspci_sriov
 from hinan.wire.text import number, whole_lines
 
 _HEADER = re.compile(
@@ -131,6 +132,7 @@ def _function(block: _Block) -> Function:
         numa_node=known.numa_node, link=known.link, mps_bytes=known.mps, mps_cap_bytes=known.mps_cap,
         mrrs_bytes=known.mrrs, acs=known.acs, buses=buses, windows=tuple(known.windows), bars=tuple(known.bars),
         iommu_group=known.iommu_group, virtual_functions=known.virtual_functions,
+        sriov=lspci_sriov.read(block.lines),
         subtractive=role is Role.BRIDGE and "[Subtractive decode]" in header["name"],
         at_root=known.port is Port.ROOT, off_bus=f"lspci says: {silent}" if silent else None,
     )  # fmt: skip

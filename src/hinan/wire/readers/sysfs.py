@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hinan.wire.address import parse_address, split_address
 from hinan.wire.identity import coherent_evidence, gpu_name, role_of
-from hinan.wire.model import Function, IommuMode, Link, Machine, NumaNode, Role, Window
+from hinan.wire.model import Function, IommuMode, Link, Machine, NumaNode, Role, Sriov, Window
 from hinan.wire.pages import node_blocks
 from hinan.wire.readers import config_space, iomem
 from hinan.wire.text import clean, decode, hex_number, int_list, number
@@ -87,7 +87,7 @@ def _function(entry: Path) -> tuple[str, Function] | None:
         link=link, off_bus=SILENT if space.silent else None,
         mps_bytes=space.mps_bytes, mps_cap_bytes=space.mps_cap_bytes, mrrs_bytes=space.mrrs_bytes, acs=space.acs,
         buses=space.buses if role is Role.BRIDGE else None, windows=space.windows if role is Role.BRIDGE else (),
-        bars=_bars(entry / "resource"),
+        bars=_bars(entry / "resource", _OWN_BARS), sriov=_sriov(entry) if role is not Role.BRIDGE else None,
         subtractive=role is Role.BRIDGE and code24 == 0x060401,
         iommu_group=int(group.resolve().name) if group.exists() and group.resolve().name.isdigit() else None,
         iommu_mode=_GROUP_MODES.get((_text(group / "type") or "").strip()),
@@ -104,10 +104,22 @@ def _bytes(path: Path) -> bytes:
         return b""
 
 
-def _bars(path: Path) -> tuple[Window, ...]:
+_OWN_BARS, _VF_BARS = slice(0, 6), slice(7, 13)
+"""Lines of `resource` (pci.h of Linux: PCI_STD_RESOURCES, then the ROM, then PCI_IOV_RESOURCES)."""
+
+
+def _sriov(entry: Path) -> Sriov | None:
+    count, offset, stride = (_int(entry / f"sriov_{name}") for name in ("numvfs", "offset", "stride"))
+    if count is None or offset is None or stride is None:
+        return None
+    bars = _bars(entry / "resource", _VF_BARS)
+    return Sriov(enabled=count > 0, vfs=count, offset=offset, stride=stride, bars=bars, sized=True)
+
+
+def _bars(path: Path, lines: slice) -> tuple[Window, ...]:
     """Memory BARs 0 to 5 of the `resource` file: start, end and flags (IORESOURCE_MEM 0x200, PREFETCH 0x2000)."""
     found = []
-    for index, line in enumerate((_text(path) or "").splitlines()[:6]):
+    for index, line in enumerate((_text(path) or "").splitlines()[lines]):
         words = [hex_number(word) for word in line.split()]
         if len(words) == 3 and all(word is not None for word in words):
             first, last, flags = (word or 0 for word in words)

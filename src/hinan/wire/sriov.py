@@ -1,0 +1,50 @@
+"""Virtual functions: whose they are, and which of their registers mean nothing.
+
+Owns:      the requester IDs of VFs (PCI Express base, SR-IOV: first VF offset and VF stride).
+Promises:  a VF's payload and read sizes are those of its physical function: the fields of its own DevCtl are reserved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from hinan.wire.address import requester_id, split_address
+from hinan.wire.model import Function
+
+
+def with_physical(functions: Mapping[str, Function]) -> dict[str, Function]:
+    """The functions with the physical function of each VF named, and its sizes in place of the VF's."""
+    owners = {vf: pf.address for pf in functions.values() for vf in _virtual_of(pf) if vf in functions and vf != pf.address}
+    found = {}
+    for address, function in functions.items():
+        owner = function.physical_function or owners.get(address)
+        found[address] = function if owner is None else _owned(function, owner, functions.get(owner))
+    return found
+
+
+def is_virtual(function: Function, functions: Mapping[str, Function]) -> bool:
+    """Is it a VF of a function that is listed too? It then shares that one's link, and is no device beside it."""
+    return function.physical_function in functions
+
+
+def _virtual_of(physical: Function) -> Iterator[str]:
+    """Addresses of the VFs that are switched on."""
+    told = physical.sriov
+    if told is None or not told.enabled:
+        return
+    domain = split_address(physical.address)[0]
+    first = requester_id(physical.address) + told.offset
+    for number in range(min(told.vfs, 1 << 16)):
+        routing_id = first + number * told.stride & 0xFFFF
+        yield f"{domain:04x}:{routing_id >> 8:02x}:{routing_id >> 3 & 0x1F:02x}.{routing_id & 7}"
+
+
+def _owned(function: Function, owner: str, physical: Function | None) -> Function:
+    if physical is None:
+        return msgspec.structs.replace(function, physical_function=owner)
+    return msgspec.structs.replace(
+        function, physical_function=owner,
+        mps_bytes=physical.mps_bytes, mps_cap_bytes=physical.mps_cap_bytes, mrrs_bytes=physical.mrrs_bytes,
+    )  # fmt: skip
