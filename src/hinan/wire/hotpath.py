@@ -14,7 +14,7 @@ from hinan.wire.address import short_address
 from hinan.wire.legs import from_ram, nearest
 from hinan.wire.model import Function, Gpu, Machine, Role
 from hinan.wire.path import path_up
-from hinan.wire.peer import common_bridge, redirecting_ports
+from hinan.wire.peer import Crossing, common_bridge, crossing, redirecting_ports
 from hinan.wire.rail import nic_for_gpu
 from hinan.wire.transport import coherent_link_of
 
@@ -42,9 +42,9 @@ def paths_of(machine: Machine, gpu: Gpu) -> Paths:
     """The comparison for one GPU."""
     nic = machine.functions.get(nic_for_gpu(machine, gpu.index).address or "")
     nvme = nearest(machine, gpu.address, Role.NVME)
-    to_nic = _hot_hops(machine, gpu, nic)
+    to_nic = _hot_way(machine, gpu, nic)
     to_ram = tuple(hop.address for hop in path_up(machine, gpu.address).hops) if gpu.address else ()
-    shared = tuple(hop for hop in to_ram if hop in to_nic)
+    shared = tuple(hop for hop in to_ram if hop in _hops(to_nic))
     ways = (
         _hot(machine, gpu, to_nic, frozenset(shared)),
         _evacuation(machine, gpu, to_ram, frozenset(shared)),
@@ -63,20 +63,26 @@ def _names(hops: tuple[str, ...], shared: frozenset[str] = frozenset()) -> str:
     return " > ".join(short_address(hop) + "*" * (hop in shared) for hop in hops) or "unknown"
 
 
-def _hot_hops(machine: Machine, gpu: Gpu, nic: Function | None) -> tuple[str, ...]:
-    """GPU to NIC: up to the common bridge and down, or through the root complex."""
+def _hot_way(machine: Machine, gpu: Gpu, nic: Function | None) -> Crossing:
+    """GPU to NIC: round in the common bridge, or over the root complex."""
     if nic is None or gpu.address is None or gpu.address not in machine.functions:
-        return ()
-    return _between(machine, gpu.address, nic.address, common_bridge(machine, gpu.address, nic.address))
+        return Crossing((), (), False)
+    return crossing(machine, gpu.address, nic.address)
 
 
-def _hot(machine: Machine, gpu: Gpu, hops: tuple[str, ...], shared: frozenset[str]) -> Way:
+def _hops(way: Crossing) -> tuple[str, ...]:
+    return tuple(hop.address for hop in (*way.up, *way.down))
+
+
+def _hot(machine: Machine, gpu: Gpu, way: Crossing, shared: frozenset[str]) -> Way:
     function = machine.functions.get(gpu.address or "")
     links = function.nvlinks if function else None
     told = {label for other, label in gpu.relations.items() if other.startswith("GPU")}
     nvlink = links is not None or any(label.startswith("NV") for label in told)
     inside = f"NVLink ({links} links)" if links else "NVLink" if nvlink else "PCIe peer to peer, or unknown"
-    outside = _names(hops, shared) if hops else "GPU to NIC unknown"
+    hops = _hops(way)
+    parts = [tuple(hop.address for hop in side) for side in (way.up, way.down)] if way.at_root else [hops]
+    outside = " > root complex > ".join(_names(part, shared) for part in parts) if hops else "GPU to NIC unknown"
     return Way(
         name="hot path (training)",
         cells=(
@@ -88,14 +94,6 @@ def _hot(machine: Machine, gpu: Gpu, hops: tuple[str, ...], shared: frozenset[st
         ),
         hops=hops,
     )
-
-
-def _between(machine: Machine, gpu: str, nic: str, bridge: str | None) -> tuple[str, ...]:
-    up = [hop.address for hop in path_up(machine, gpu).hops]
-    down = [hop.address for hop in path_up(machine, nic).hops]
-    if bridge is None:
-        return (*up, *reversed(down))
-    return (*up[: up.index(bridge) + 1], *reversed(down[: down.index(bridge)]))
 
 
 def _evacuation(machine: Machine, gpu: Gpu, hops: tuple[str, ...], shared: frozenset[str]) -> Way:

@@ -7,25 +7,30 @@ Promises:  a device reads RAM (or a GPU) with memory reads, so its link is charg
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 
 from hinan.wire.link import ASSUMED_MPS_BYTES, completion_ceiling_bytes_per_s
 from hinan.wire.model import Function, Machine, Role
 from hinan.wire.path import Path, mps_of, path_ceiling, path_up
-from hinan.wire.peer import acs_known, common_bridge, distance, redirecting_ports
+from hinan.wire.peer import Crossing, acs_known, common_bridge, crossing, distance, is_drawn_whole, redirecting_ports
 from hinan.wire.sriov import is_virtual
 
 
 class Leg(msgspec.Struct, frozen=True, kw_only=True):
-    """One way of the bytes. distance: the kernel's p2pdma distance for peer-to-peer legs, else None."""
+    """One way of the bytes.
+
+    ends: the devices whose bytes they are. at_root: how many of `crossed` come before the root complex; None where it is
+    not crossed, or where nobody knows. distance: the kernel's p2pdma distance for peer-to-peer legs; None for others, and
+    where the source does not draw every bridge.
+    """
 
     name: str
     device: str
     crossed: tuple[str, ...]
     ceiling_bytes_per_s: float | None
     narrowest: str | None
+    ends: tuple[str, ...] = ()
+    at_root: int | None = None
     distance: int | None = None
     why: str = ""
 
@@ -52,7 +57,7 @@ def from_ram(machine: Machine, device: str) -> Leg:
     ceiling, narrow = fetch_ceiling(path)
     return Leg(
         name="RAM to device", device=device, crossed=tuple(hop.address for hop in reversed(path.hops)),
-        ceiling_bytes_per_s=ceiling, narrowest=narrow, why=path.why,
+        ceiling_bytes_per_s=ceiling, narrowest=narrow, ends=(device,), at_root=0 if path.complete else None, why=path.why,
     )  # fmt: skip
 
 
@@ -62,43 +67,45 @@ def via_ram(machine: Machine, gpu: str, device: str) -> Leg:
     down = from_ram(machine, device)
     both = [(v, n) for v, n in ((up, narrow_up), (down.ceiling_bytes_per_s, down.narrowest)) if v is not None]
     ceiling, narrow = min(both, key=lambda item: item[0]) if len(both) == 2 else (None, None)
-    crossed = tuple(hop.address for hop in path_up(machine, gpu).hops) + down.crossed
-    return Leg(name="via RAM", device=device, crossed=crossed, ceiling_bytes_per_s=ceiling, narrowest=narrow, why=down.why)
-
-
-def direct(machine: Machine, gpu: str, device: str) -> Leg:
-    """The device fetches from the GPU's BAR: inside the switch, redirected, or across the root complex."""
-    steps = distance(machine, gpu, device)
-    bridge = common_bridge(machine, gpu, device)
-    mine, theirs = path_up(machine, gpu), path_up(machine, device)
-    hops = [*_until(mine.hops, bridge), *_until(theirs.hops, bridge)]
-    turn = [] if bridge is None else [bridge]
-    crossed = [
-        *(h.address for h in _until(mine.hops, bridge)),
-        *turn,
-        *(h.address for h in _until(theirs.hops, bridge)[::-1]),
-    ]
-    rated = [r for r in (fetch_ceiling(Path((hop,), True)) for hop in hops) if r[0] is not None]
-    known = fetch_ceiling(Path((theirs.hops[0],), True))[0] if theirs.hops else None
-    ceiling, narrow = min(rated, key=lambda item: item[0] or 0.0) if rated and known else (None, None)
+    mine = path_up(machine, gpu)
+    turn = len(mine.hops) if mine.complete and down.at_root is not None else None
     return Leg(
-        name="peer to peer", device=device, crossed=tuple(crossed), ceiling_bytes_per_s=ceiling,
-        narrowest=narrow, distance=steps, why=_why(machine, gpu, device, bridge, mine.complete and theirs.complete),
+        name="via RAM", device=device, crossed=tuple(hop.address for hop in mine.hops) + down.crossed,
+        ceiling_bytes_per_s=ceiling, narrowest=narrow, ends=(gpu, device), at_root=turn, why=down.why,
     )  # fmt: skip
 
 
-def _until(hops: Iterable[Function], bridge: str | None) -> list[Function]:
-    kept = []
-    for hop in hops:
-        if hop.address == bridge:
-            break
-        kept.append(hop)
-    return kept
+def direct(machine: Machine, gpu: str, device: str) -> Leg:
+    """The device fetches from the GPU's BAR: inside the switch, or over the root complex."""
+    way = crossing(machine, gpu, device)
+    ceiling, narrow = _peer_ceiling(way)
+    whole = is_drawn_whole(machine, gpu, device)
+    return Leg(
+        name="peer to peer", device=device, crossed=tuple(hop.address for hop in (*way.up, *way.down)),
+        ceiling_bytes_per_s=ceiling, narrowest=narrow, ends=(gpu, device), at_root=len(way.up) if way.at_root else None,
+        distance=distance(machine, gpu, device) if whole else None, why=_why(machine, gpu, device),
+    )  # fmt: skip
 
 
-def _why(machine: Machine, gpu: str, device: str, bridge: str | None, complete: bool) -> str:
-    ports = redirecting_ports(machine, gpu, device)
+def redirect_ceilings(machine: Machine, gpu: str, device: str) -> tuple[float | None, float | None]:
+    """Ceilings [bytes/s] of the way that ACS enforces, and of the way round in the switch."""
+    ways = (crossing(machine, gpu, device, obey_acs=obey) for obey in (True, False))
+    enforced, free = (_peer_ceiling(way)[0] for way in ways)
+    return enforced, free
+
+
+def _peer_ceiling(way: Crossing) -> tuple[float | None, str | None]:
+    """The slowest link [bytes/s] and its hop; None without the device's own. The link above the hop that turns is none."""
+    hops = (*(way.up if way.at_root else way.up[:-1]), *way.down)
+    rated = [r for r in (fetch_ceiling(Path((hop,), True)) for hop in hops) if r[0] is not None]
+    known = fetch_ceiling(Path((way.down[-1],), True))[0] if way.down else None
+    return min(rated, key=lambda item: item[0] or 0.0) if rated and known else (None, None)
+
+
+def _why(machine: Machine, gpu: str, device: str) -> str:
+    ports, bridge = redirecting_ports(machine, gpu, device), common_bridge(machine, gpu, device)
     if bridge is None:
+        complete = path_up(machine, gpu).complete and path_up(machine, device).complete
         known = "platform-dependent" if complete else "unknown: a path is not told up to the root"
         return f"they meet only at the root complex: {known}"
     if ports:

@@ -66,12 +66,12 @@ def below(machine: Machine, address: str) -> tuple[Function, ...]:
     return tuple(sorted(found, key=lambda f: f.address))
 
 
-def sharers(machine: Machine, hop: str, device: str) -> tuple[Function, ...]:
-    """GPUs, NVMe drives and NICs, other than `device`, whose traffic to RAM crosses `hop`. One per physical device.
+def sharers(machine: Machine, hop: str, *devices: str) -> tuple[Function, ...]:
+    """GPUs, NVMe drives and NICs, other than `devices`, whose traffic to RAM crosses `hop`. One per physical device.
 
     A virtual function shares the link of its physical one and is not told beside it.
     """
-    seen: set[tuple[int, int, int]] = {split_address(device)[:3]}
+    seen: set[tuple[int, int, int]] = {split_address(device)[:3] for device in devices}
     found = []
     for function in below(machine, hop):
         slot = split_address(function.address)[:3]

@@ -9,6 +9,9 @@ Relies on: Linux drivers/pci/p2pdma.c in its early form: distance is the number 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import takewhile
+
+import msgspec
 
 from hinan.wire.model import Function, Machine, Port, Role
 from hinan.wire.path import path_up
@@ -23,13 +26,12 @@ def common_bridge(machine: Machine, one: str, other: str) -> str | None:
     return next((hop.address for hop in path_up(machine, one).hops[1:] if hop.address in above), None)
 
 
-def _ports_below(machine: Machine, device: str, bridge: str) -> list[Function]:
-    ports = []
-    for hop in path_up(machine, device).hops[1:]:
-        if hop.address == bridge:
-            break
-        ports.append(hop)
-    return ports
+def _until(hops: tuple[Function, ...], bridge: str) -> tuple[Function, ...]:
+    return tuple(takewhile(lambda hop: hop.address != bridge, hops))
+
+
+def _ports_below(machine: Machine, device: str, bridge: str) -> tuple[Function, ...]:
+    return _until(path_up(machine, device).hops[1:], bridge)
 
 
 def redirecting_ports(machine: Machine, one: str, other: str) -> tuple[str, ...]:
@@ -42,12 +44,47 @@ def redirecting_ports(machine: Machine, one: str, other: str) -> tuple[str, ...]
 
 
 def acs_known(machine: Machine, one: str, other: str) -> bool:
-    """Is ACSCtl told for every downstream port between the two and their common bridge?"""
+    """Does the source tell ACSCtl of every port on which it could redirect between the two?
+
+    At least one port on each side: below a switch that a source writes as one line (NCCL), or whose ports it leaves out,
+    stand ports of which it tells nothing. Below one link's port there are only functions of one device.
+    """
     bridge = common_bridge(machine, one, other)
     if bridge is None:
         return False
-    ports = _ports_below(machine, one, bridge) + _ports_below(machine, other, bridge)
-    return all(port.acs is not None for port in ports if port.port in (Port.DOWN, Port.ROOT, Port.SWITCH))
+    sides = [
+        [port for port in _ports_below(machine, device, bridge) if port.port not in (Port.UP, Port.LEGACY)]
+        for device in (one, other)
+    ]
+    if any(port.acs is None for side in sides for port in side):
+        return False
+    return all(sides) or machine.functions[bridge].port in (Port.DOWN, Port.ROOT)
+
+
+def is_drawn_whole(machine: Machine, one: str, other: str) -> bool:
+    """Are all bridges between the two in the source? Not where it writes both ports of a switch as one (NCCL)."""
+    return all(hop.port is not Port.SWITCH for device in (one, other) for hop in path_up(machine, device).hops)
+
+
+class Crossing(msgspec.Struct, frozen=True):
+    """The hops from one device up, and those down to another, each in the order of travel.
+
+    at_root: the turn is the root complex; else the last hop of `up` turns, or nobody knows where they meet.
+    """
+
+    up: tuple[Function, ...]
+    down: tuple[Function, ...]
+    at_root: bool
+
+
+def crossing(machine: Machine, one: str, other: str, *, obey_acs: bool = True) -> Crossing:
+    """The way between two devices: round in their common bridge, or over the root complex where ACS sends it there."""
+    ups, downs = path_up(machine, one), path_up(machine, other)
+    bridge = common_bridge(machine, one, other)
+    if bridge is not None and not (obey_acs and redirecting_ports(machine, one, other)):
+        up = _until(ups.hops, bridge)
+        return Crossing((*up, machine.functions[bridge]), _until(downs.hops, bridge)[::-1], False)
+    return Crossing(ups.hops, downs.hops[::-1], ups.complete and downs.complete)
 
 
 def distance(machine: Machine, one: str, other: str) -> int:

@@ -181,7 +181,9 @@ def render_legs(report: Report) -> list[str]:
         rate = gigabytes(leg.ceiling_bytes_per_s)
         lines += [f"GPU to {leg.device}, {leg.name}: ceiling {rate} {seconds(leg.seconds)}".rstrip()]
         lines += textwrap.wrap(leg.why, WIDTH, initial_indent="  ", subsequent_indent="  ")
-        for hop in leg.hops:
+        for order, hop in enumerate(leg.hops):
+            if order == leg.at_root:
+                lines.append(f"  root complex{', RAM' if leg.name == 'via RAM' else ''}")
             node = f"node {hop.node}" if hop.node is not None else "node ?"
             speed = f"{hop.cap_gt_s:g} GT/s x{hop.cap_width or '?'}" if hop.cap_gt_s else "link unknown"
             mps = f"MPS {hop.mps}" if hop.mps else "MPS ?"

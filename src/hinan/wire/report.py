@@ -56,11 +56,12 @@ class Named(msgspec.Struct, frozen=True):
 
 
 class LegReport(msgspec.Struct, frozen=True, kw_only=True):
-    """GPU to a drive or NIC: peer to peer or via RAM, hop by hop."""
+    """GPU to a drive or NIC: peer to peer or via RAM, hop by hop; `at_root` hops come before the root complex."""
 
     name: str
     device: str
     hops: tuple[Hop, ...]
+    at_root: int | None
     narrowest: str | None
     ceiling_bytes_per_s: float | None
     seconds: float | None
@@ -125,7 +126,7 @@ def report_gpu(machine: Machine, gpu: Gpu, question: Question) -> Report:
     return Report(
         gpu=Named(short_address(gpu.address) if gpu.address else None, gpu.name, gpu.index),
         numa_node=placement.node,
-        hops=tuple(_hop(machine, hop, path, mps or ASSUMED_MPS_BYTES) for hop in path.hops),
+        hops=tuple(_hop(machine, hop, (path.hops[0].address,), mps or ASSUMED_MPS_BYTES) for hop in path.hops),
         narrowest=short_address(narrow) if narrow else None,
         ceiling_bytes_per_s=ceiling,
         all_ranks_ceiling_bytes_per_s=share,
@@ -199,9 +200,9 @@ def kind_of(function: Function) -> str:
     return "endpoint"
 
 
-def _hop(machine: Machine, function: Function, path: Path, mps: int) -> Hop:
+def _hop(machine: Machine, function: Function, ends: tuple[str, ...], mps: int) -> Hop:
     link = function.link
-    shared = sharers(machine, function.address, path.hops[0].address)
+    shared = sharers(machine, function.address, *ends)
     return Hop(
         address=short_address(function.address),
         kind=kind_of(function),
@@ -236,7 +237,8 @@ def _leg(machine: Machine, leg: Leg, question: Question) -> LegReport:
     return LegReport(
         name=leg.name,
         device=short_address(leg.device),
-        hops=tuple(_hop(machine, hop, Path((machine.functions[leg.device],), False), mps) for hop in hops),
+        hops=tuple(_hop(machine, hop, leg.ends, mps) for hop in hops),
+        at_root=leg.at_root,
         narrowest=short_address(leg.narrowest) if leg.narrowest else None,
         ceiling_bytes_per_s=leg.ceiling_bytes_per_s,
         seconds=_seconds(question, leg.ceiling_bytes_per_s),

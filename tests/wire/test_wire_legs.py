@@ -1,0 +1,97 @@
+"""Legs beside the evacuation: ACS is known only where a source told it, and a redirected leg crosses the root complex."""
+
+import pytest
+import wire_dumps as dumps
+
+from hinan.wire import sources
+from hinan.wire.check import Question
+from hinan.wire.hotpath import paths_of
+from hinan.wire.legs import Leg, direct
+from hinan.wire.model import Machine
+from hinan.wire.peer import acs_known
+from hinan.wire.render import render_legs
+from hinan.wire.report import report_gpu
+
+GPU, DRIVE = "0000:43:00.0", "0000:45:00.0"
+
+
+def redirecting() -> Machine:
+    """dumps.LSPCI_VVV with ReqRedir+ on the drive's port."""
+    port = dumps.LSPCI_VVV.index("42:02.0 PCI bridge")
+    return sources.read_texts([dumps.LSPCI_VVV[:port] + dumps.LSPCI_VVV[port:].replace("ReqRedir-", "ReqRedir+", 1)])
+
+
+def short(leg: Leg) -> list[str]:
+    """The addresses it crosses, without their domain."""
+    return [address.removeprefix("0000:") for address in leg.crossed]
+
+
+def test_acs_is_known_only_where_it_was_told() -> None:
+    """Told of both ports: off. Of one only, or of none (NCCL writes a switch as one line): unknown."""
+    told = sources.read_texts([dumps.LSPCI_VVV])
+    assert acs_known(told, GPU, DRIVE)
+    assert "(ACS redirect off)" in direct(told, GPU, DRIVE).why
+    port = dumps.LSPCI_VVV.index("42:02.0 PCI bridge")
+    lines = dumps.LSPCI_VVV[port:].replace("\t\tACSCtl:\tSrcValid- TransBlk- ReqRedir-", "\t\tACSCap:\tReqRedir-", 1)
+    half = sources.read_texts([dumps.LSPCI_VVV[:port] + lines])
+    nccl = sources.read_texts([dumps.NCCL])
+    for machine, one, other in ((half, GPU, DRIVE), (nccl, "0000:32:00.0", "0000:33:00.0")):
+        assert not acs_known(machine, one, other)
+        assert "which is unknown" in direct(machine, one, other).why
+
+
+def test_a_switch_in_one_line_has_no_kernel_distance() -> None:
+    """The kernel counts both ports of a switch; NCCL writes one line."""
+    assert direct(sources.read_texts([dumps.NCCL]), "0000:32:00.0", "0000:33:00.0").distance is None
+    assert direct(sources.read_texts([dumps.LSPCI_VVV]), GPU, DRIVE).distance == 4
+
+
+def test_a_port_that_the_source_leaves_out_is_unknown() -> None:
+    """Devices drawn directly below the switch's upper end: the ports between, and their ACS, are missing."""
+    text = "\n".join(
+        block for block in dumps.LSPCI_VVV.split("\n\n") if not block.startswith(("42:00.0", "42:01.0", "42:02.0"))
+    )
+    assert not acs_known(sources.read_texts([text]), GPU, DRIVE)
+
+
+def test_a_redirected_leg_goes_over_the_root_complex() -> None:
+    """Up to the root port and down again; without redirect it turns in the switch."""
+    assert short(direct(sources.read_texts([dumps.LSPCI_VVV]), GPU, DRIVE)) == [
+        "43:00.0",
+        "42:00.0",
+        "41:00.0",
+        "42:02.0",
+        "45:00.0",
+    ]
+    leg = direct(redirecting(), GPU, DRIVE)
+    up = ["43:00.0", "42:00.0", "41:00.0", "40:01.0"]
+    assert short(leg) == [*up, "40:01.0", "41:00.0", "42:02.0", "45:00.0"]
+    assert (leg.at_root, leg.distance) == (4, -2)
+
+
+@pytest.mark.parametrize("machine", [redirecting(), sources.read_texts([dumps.LSPCI_VVV])])
+def test_nobody_shares_with_itself(machine: Machine) -> None:
+    """Neither end of a leg is listed as a sharer of it; the other GPU is."""
+    legs = report_gpu(machine, machine.gpus[0], Question()).legs
+    assert legs
+    shared = {(hop.address, other) for leg in legs for hop in leg.hops for other in hop.shared_with}
+    assert not [pair for pair in shared if pair[1] in ("43:00.0", "45:00.0")]
+    assert ("41:00.0", "44:00.0") in shared
+
+
+def test_the_root_complex_stands_between_the_hops() -> None:
+    """On screen: between the two passes of the root port, for the redirected leg and for the one over RAM."""
+    machine = redirecting()
+    shown = [line.split()[0:2] for line in render_legs(report_gpu(machine, machine.gpus[0], Question())) if line[:1] == " "]
+    at = [order for order, words in enumerate(shown) if words[0] == "root"]
+    assert len(at) == 2
+    for order in at:
+        assert shown[order + 1][0] == "40:01.0"
+
+
+def test_the_hot_path_crosses_the_root_complex_too() -> None:
+    """GPU and NIC without a switch in common: the row says where they meet."""
+    machine = sources.read_texts([dumps.NCCL])
+    cell = paths_of(machine, machine.gpus[0]).ways[0].cells[1]
+    assert "42:00.0" in cell
+    assert "> root complex >" in cell
