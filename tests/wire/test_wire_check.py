@@ -1,11 +1,12 @@
 """Findings: each rule fires on its evidence and on nothing else."""
 
+import msgspec
 import pytest
 import wire_dumps as dumps
 
-from hinan.wire import sources
+from hinan.wire import capture, sources
 from hinan.wire.check import Question, check_machine
-from hinan.wire.model import Machine
+from hinan.wire.model import IommuMode, Machine
 from hinan.wire.report import report_gpu
 
 
@@ -152,6 +153,55 @@ def test_acs_only_between_gpu_and_peer() -> None:
         "02:00.0 VGA", "82:00.0 PCI bridge: M\n\t\tACSCtl:\tSrcValid- ReqRedir+ CmpltRedir+\n\n02:00.0 VGA"
     )
     assert codes(management) == []
+
+
+def cost(code: str, text: str, *more: str, gpu: int = 0, **question: object) -> tuple[str, float | None]:
+    """Effect in words and in seconds of the one finding of this code for a GPU."""
+    machine = sources.read_texts([text, *more])
+    found = check_machine(machine, Question(**question))  # type: ignore[arg-type]
+    (finding,) = [f for f in found if (f.code, f.gpu) == (code, gpu)]
+    return finding.effect, finding.effect_s
+
+
+def test_a_redirect_costs_what_the_uplink_lacks() -> None:
+    """The drive is the narrow hop on both ways: 0 s. Behind an uplink of x1 the way over the root is slower."""
+    text = edited("ReqRedir-", "ReqRedir+", "42:02.0")
+    assert cost("acs-redirect", text, state_bytes=10**10)[1] == 0.0
+    start = text.index("41:00.0 PCI")
+    narrow = text[:start] + text[start:].replace("Speed 16GT/s, Width x16", "Speed 16GT/s, Width x2", 1)
+    # Completions of 256 B carry 20 B each. The drive's gen 3 x4 is as fast as gen 4 x2.
+    gen3_x4, gen4_x1 = 31.508e9 / 8 * 256 / 276, 31.508e9 / 16 * 256 / 276
+    assert cost("acs-redirect", narrow, state_bytes=10**10)[1] == pytest.approx(0.0, abs=1e-9)
+    thin = narrow.replace("Speed 16GT/s, Width x2", "Speed 16GT/s, Width x1")
+    assert cost("acs-redirect", thin, state_bytes=10**10)[1] == pytest.approx(10**10 / gen4_x1 - 10**10 / gen3_x4, rel=1e-3)
+    assert cost("acs-redirect", thin)[1] is None
+
+
+def test_a_translating_iommu_costs_at_most_what_was_measured() -> None:
+    """Measured 26.1 of 28.8 GB/s bounds it; without a stopwatch it is a count of translations, and no seconds."""
+    machine = sources.read_texts([dumps.LSPCI_VVV])
+    text = capture.write(msgspec.structs.replace(machine, iommu_mode=IommuMode.TRANSLATED))
+    words, effect_s = cost("iommu-translating", text, state_bytes=80 << 30)
+    assert effect_s is None
+    assert "20,971,520 translations of 4 KiB pages, or 40,960 of 2 MiB" in words
+    words, effect_s = cost("iommu-translating", text, dumps.NVBANDWIDTH, state_bytes=10**10)
+    assert effect_s == pytest.approx(1e10 / 26.1e9 - 1e10 / 28.807e9, rel=1e-3)
+    assert "at most" in words
+    too_fast = dumps.NVBANDWIDTH.replace("26.10", "29.10")
+    assert cost("iommu-translating", text, too_fast, state_bytes=10**10)[1] == 0.0
+
+
+def test_another_node_costs_what_was_measured_there() -> None:
+    """Measured on both nodes: the difference. Else the range seen elsewhere, in seconds of this state, as words."""
+    words, effect_s = cost("wrong-numa-node", dumps.LSPCI_VVV, buffer_node=0, state_bytes=int(28.807e9))
+    assert effect_s is None
+    assert "(-0.02 to +4.00 s for this state)" in words
+    log = dumps.SUPERBENCH.replace("numa0 25.85", "numa0 13.05")
+    words, effect_s = cost("wrong-numa-node", dumps.LSPCI_VVV, log, buffer_node=0, state_bytes=10**10)
+    assert effect_s == pytest.approx(1e10 / 13.05e9 - 1e10 / 26.1e9, rel=1e-6)
+    assert "measured 13.1 GB/s there, 26.1 on the near node" in words
+    one_node = log.replace("gpu0_to_cpu_by_dma_under_numa0 13.05\n", "")
+    assert cost("wrong-numa-node", dumps.LSPCI_VVV, one_node, buffer_node=0, state_bytes=10**10)[1] is None
 
 
 def test_ram_short() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from hinan.wire import effects
 from hinan.wire.address import short_address
 from hinan.wire.findings import Finding
 from hinan.wire.measured import best_measurement
@@ -44,13 +45,8 @@ class _Case(msgspec.Struct, frozen=True, kw_only=True):
     ceiling: float | None
     proven: bool
 
-    def seconds(self, rate: float | None) -> float | None:
-        state = self.question.state_bytes
-        return state / rate if state is not None and rate else None
-
     def loss_s(self, slow: float | None) -> float | None:
-        at_slow, at_best = self.seconds(slow), self.seconds(self.ceiling)
-        return at_slow - at_best if at_slow is not None and at_best is not None else None
+        return effects.more_s(self.question.state_bytes, slow, self.ceiling)
 
     def finding(
         self, code: str, at: str | None, evidence: str, effect: str, fix: str, effect_s: float | None = None
@@ -213,10 +209,12 @@ def _node(case: _Case) -> Iterator[Finding]:
     buffer = case.question.buffers.get(case.gpu.address or "", case.question.buffer_node)
     if buffer is None or placement.node is None or buffer == placement.node:
         return
+    state = case.question.state_bytes
+    cost, effect_s = effects.remote(case.machine, case.gpu, placement.node, buffer, case.ceiling, state)
     yield case.finding(
         "wrong-numa-node", case.gpu.address, f"buffer on node {buffer}, GPU on node {placement.node} ({placement.why})",
-        "each byte crosses the socket link: between 0.98x and 5x slower elsewhere, so measure",
-        f"bind the buffer to node {placement.node} before first touch; pinning does not move pages",
+        f"each byte crosses the socket link: {cost}",
+        f"bind the buffer to node {placement.node} before first touch; pinning does not move pages", effect_s,
     )  # fmt: skip
 
 
@@ -256,10 +254,12 @@ def iommu_of(machine: Machine, gpu: Gpu) -> IommuMode | None:
 def _iommu(case: _Case, coherent: bool) -> Iterator[Finding]:
     mode = iommu_of(case.machine, case.gpu)
     if mode is IommuMode.TRANSLATED and not coherent:
+        node = node_for_gpu(case.machine, case.gpu.index).node
+        cost, effect_s = effects.translating(case.machine, case.gpu, node, case.ceiling, case.question.state_bytes)
         yield case.finding(
             "iommu-translating", case.gpu.address, "the GPU's IOMMU group translates DMA addresses",
-            "page-table walks on IOTLB misses; GPUDirect Storage is not guaranteed",
-            "boot with iommu=pt (amd_iommu=pt is no option and is ignored), or off",
+            f"GPUDirect Storage is not guaranteed; page-table walks on IOTLB misses, {cost}",
+            "boot with iommu=pt (amd_iommu=pt is no option and is ignored), or off", effect_s,
         )  # fmt: skip
     if mode in (IommuMode.PASSTHROUGH, IommuMode.OFF) and coherent and case.machine.cpu_arch in (None, "arm64", "aarch64"):
         yield case.finding(
@@ -291,4 +291,5 @@ def _acs(case: _Case) -> Iterator[Finding]:
                 "acs-redirect", ports[0], f"ACS redirect is on at {names}, on the way to {short_address(peer.address)}",
                 "peer-to-peer traffic goes up to the root complex and back, and shares the uplink",
                 "pci=disable_acs_redir= for these ports (not in a VM host: there ACS isolates, use ATS)",
+                effects.redirected(case.machine, case.gpu.address, peer.address, case.question.state_bytes),
             )  # fmt: skip
