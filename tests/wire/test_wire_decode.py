@@ -1,12 +1,16 @@
 """Where a write ends: what no window claims is RAM only if a source says so; what a window holds stays behind it."""
 
+import msgspec
 import pytest
 import wire_dumps as dumps
 
 from hinan.wire import sample, sources
+from hinan.wire.check import Question
 from hinan.wire.decode import Route, route_write
 from hinan.wire.explain import Explanation, Told, explain, lines
-from hinan.wire.model import IomemRange, Machine
+from hinan.wire.model import IomemRange, IommuMode, Machine
+from hinan.wire.render import render
+from hinan.wire.report import report_gpu
 
 GPU, DRIVE = "0000:43:00.0", "0000:45:00.0"
 OUTSIDE = 0x4012345000  # in no window of dumps.LSPCI_VVV
@@ -149,3 +153,29 @@ def test_a_page_of_this_machine_keeps_its_frame() -> None:
     told = Told(words="a page", label="read", machine="illustration", iomem=(IomemRange(0, 0xFFFFF, "System RAM"),))
     found = explain(machine, machine.gpus[0], 0x0, size_bytes=64, told=told)
     assert "page frame        physical         0x0\n" in "\n".join(lines(found))
+
+
+def test_a_guest_does_not_see_the_iommu_of_its_host() -> None:
+    """In a VM "off" is the guest's word: nothing is said of the host, and the walk is called the guest's."""
+    bare = msgspec.structs.replace(sources.read_texts([dumps.LSPCI_VVV, dumps.SRAT]), iommu_mode=IommuMode.OFF)
+    guest = msgspec.structs.replace(bare, virtual=("Red Hat devices on the bus",))
+    told, there = ("\n".join(lines(explained(machine, OUTSIDE))) for machine in (bare, guest))
+    assert "the DMA address is the physical address." in told
+    assert "host" not in told.split("6. The same ideas")[0]
+    assert "IOMMU in this guest: off (reported)" in there
+    assert "the DMA address is the guest's physical address." in there
+    assert "The host's IOMMU is unknown" in there
+    tree = "\n".join(render(report_gpu(guest, guest.gpus[0], Question()), guest))
+    assert "the host's IOMMU is unknown" in tree
+    assert max(map(len, [*there.splitlines(), *tree.splitlines()])) <= 100
+
+
+def test_an_unknown_address_is_no_number() -> None:
+    """A page whose frame cannot be read: no route, no walk, no packet, and null in JSON."""
+    machine = sample.machine()
+    told = Told(words="a page", label="unknown", iomem=())
+    found = explain(machine, machine.gpus[0], None, size_bytes=4096, told=told)
+    assert found.address is found.route is None
+    assert (found.walks, found.packets, found.packet_count) == ((), (), 0)
+    assert {found.labels[key] for key in ("address", "route", "walks", "packets")} == {"unknown"}
+    assert max(map(len, lines(found))) <= 100

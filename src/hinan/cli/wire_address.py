@@ -53,6 +53,7 @@ def explain(
     live = not asked.sample and not asked.sources
     if file is not None and (arena or where is not None):
         raise ConfigError("give --file, or --arena, or an address; not both", file=str(file))
+    number: int | None
     if arena:
         slot = _slot(where, one if live and asked.gpu is not None else None)
         number, told = _in_pages(slot.path, _words(slot), live=live)
@@ -145,18 +146,17 @@ def _words(slot: HeldSlot) -> str:
     )
 
 
-def _in_pages(path: Path, words: str, *, live: bool) -> tuple[int, Any]:
-    """The first byte of a file in RAM: its physical address, else (no root) its virtual one."""
+def _in_pages(path: Path, words: str, *, live: bool) -> tuple[int | None, Any]:
+    """The physical address of the first byte of a file in RAM; None without root."""
     from hinan.wire import pages, sources
     from hinan.wire.explain import Told
 
     here = sources.read_live()
     found = pages.pages_of(path)
     physical = found[0].physical
-    return physical or found[0].virtual, Told(
-        words=words if physical else f"{words}; the number below is its virtual address here",
-        label="read" if physical else "illustration",
-        is_physical=physical is not None,
+    return physical, Told(
+        words=words,
+        label="read" if physical is not None else "unknown",
         machine="read" if live else "illustration",
         pages=found,
         iomem=here.iomem,

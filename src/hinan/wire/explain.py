@@ -8,7 +8,6 @@ Never:     presents arithmetic as a reading: live IOMMU tables are rarely readab
 from __future__ import annotations
 
 import textwrap
-from itertools import islice
 
 import msgspec
 
@@ -26,20 +25,20 @@ from hinan.wire.root_complex import MEMORY, NOWHERE, UNKNOWN
 from hinan.wire.tlp import Request, writes
 
 SHOWN_PACKETS = 3
+_WALK = "the walk if it translated this number (illustration)"
+_UNTRANSLATED = (IommuMode.OFF.value, IommuMode.PASSTHROUGH.value)
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of the address that is asked about.
 
-    words: where it comes from. label: read or illustration. is_physical: False for a virtual address whose frame cannot
-    be read; it then stands in for a bus address in the walk and the packets, and nowhere else.
+    words: where it comes from. label: read, illustration or unknown.
     machine: what the explained machine's windows and modes are: read, reported, or illustration where the pages are of
     this machine and the windows of another. iomem: the ranges of the machine that has the pages; None: the explained one.
     """
 
     words: str
     label: str
-    is_physical: bool = True
     machine: str = "reported"
     pages: tuple[Page, ...] = ()
     iomem: tuple[IomemRange, ...] | None = None
@@ -49,11 +48,13 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """All parts of the answer. `packets`: the first TLPs of `size_bytes` written to `address`.
 
+    address: None where the physical address cannot be read; then there is no route, no walk and no packet. guest: the
+    explained machine is a virtual one, so its IOMMU is not the last. guest_pages: the machine that has the pages is.
     labels: of address, route, iomem, iommu, walks, mps and packets: read (from this machine), reported (by the source),
     assumed, unknown, or illustration (arithmetic, or another machine's windows). Each page has its own.
     """
 
-    address: int
+    address: int | None
     address_from: str
     is_physical: bool
     size_bytes: int
@@ -67,6 +68,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     packets: tuple[Request, ...]
     packet_count: int
     pages: tuple[Page, ...] = ()
+    guest: bool = False
     guest_pages: bool = False
     ceiling_bytes_per_s: float | None = None
 
@@ -74,13 +76,15 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 def explain(
     machine: Machine,
     gpu: Gpu | None,
-    address: int,
+    address: int | None,
     *,
     size_bytes: int,
     told: Told,
     device: str | None = None,
 ) -> Explanation:
     """The explanation of a write of `size_bytes` to a bus address by the GPU, or by another `device` (a drive, a NIC).
+
+    address None: it is of a page whose frame cannot be read.
 
     Raises:
         ConfigError: the range leaves 64 bits.
@@ -89,36 +93,51 @@ def explain(
     path = path_up(machine, requester) if requester else None
     mps = mps_of(path.hops) if path else None
     sender = requester or "0000:00:00.0"
-    packets = list(writes(address, bytes(size_bytes), requester=requester_id(sender), mps_bytes=mps or ASSUMED_MPS_BYTES))
     mode = iommu_of(machine, gpu) if gpu is not None else machine.iommu_mode
-    routed = told.is_physical and requester in machine.functions
-    ranges = claimants(machine.iomem if told.iomem is None else told.iomem, address) if told.is_physical else ()
+    route = route_write(machine, requester, address) if address is not None and requester in machine.functions else None
+    ranges = claimants(machine.iomem if told.iomem is None else told.iomem, address) if address is not None else ()
+    walks = _walks(sender, address)
+    packets = _written(sender, address, size_bytes, mps or ASSUMED_MPS_BYTES)
     return Explanation(
         address=address,
         address_from=told.words,
-        is_physical=told.is_physical,
+        is_physical=address is not None,
         size_bytes=size_bytes,
         requester=requester,
         iommu=mode.value if mode else None,
-        route=route_write(machine, requester, address) if routed and requester else None,
+        route=route,
         iomem=ranges,
-        walks=tuple(walk_of(sender, address, leaf_bytes=leaf) for leaf in LEAF_LEVELS) if address >> 48 == 0 else (),
+        walks=walks,
         mps_bytes=mps or ASSUMED_MPS_BYTES,
         labels={
             "address": told.label,
-            "route": told.machine if routed and requester and windows_told(machine, requester) else "unknown",
+            "route": told.machine if route and requester and windows_told(machine, requester) else "unknown",
             "iomem": ("read" if told.iomem is not None else told.machine) if ranges else "unknown",
             "iommu": told.machine if mode else "unknown",
-            "walks": "illustration",
+            "walks": "illustration" if walks else "unknown",
             "mps": told.machine if mps else "assumed",
-            "packets": "illustration",
+            "packets": "illustration" if packets else "unknown",
         },
-        packets=tuple(islice(packets, SHOWN_PACKETS)),
+        packets=tuple(packets[:SHOWN_PACKETS]),
         packet_count=len(packets),
         pages=told.pages,
+        guest=bool(machine.virtual),
         guest_pages=told.virtual,
         ceiling_bytes_per_s=path_ceiling(path)[0] if path else None,
     )
+
+
+def _walks(sender: str, address: int | None) -> tuple[Walk, ...]:
+    """One per leaf size; none for an address that four levels do not hold."""
+    if address is None or address >> 48:
+        return ()
+    return tuple(walk_of(sender, address, leaf_bytes=leaf) for leaf in LEAF_LEVELS)
+
+
+def _written(sender: str, address: int | None, size_bytes: int, mps_bytes: int) -> list[Request]:
+    if address is None:
+        return []
+    return list(writes(address, bytes(size_bytes), requester=requester_id(sender), mps_bytes=mps_bytes))
 
 
 def lines(found: Explanation) -> list[str]:
@@ -130,7 +149,9 @@ def lines(found: Explanation) -> list[str]:
 
 def _addresses(found: Explanation) -> list[str]:
     who = short_address(found.requester) if found.requester else "a GPU (none is known here)"
-    same = "the same number" if found.iommu in ("off", "passthrough") else "another number, if the IOMMU translates"
+    same = "the same number" if found.iommu in _UNTRANSLATED else "another number, if the IOMMU translates"
+    if found.guest:
+        same = f"{same}; the host may translate again"
     return [
         f"1. Four addresses on the way of {who}",
         *textwrap.wrap(
@@ -145,7 +166,7 @@ def _addresses(found: Explanation) -> list[str]:
 
 def _frame(found: Explanation) -> str:
     """The page frame, where the address is known to be in RAM."""
-    if not found.is_physical:
+    if found.address is None:
         return "unknown: the kernel shows frames to root only"
     end = found.route.destination if found.route is not None else MEMORY if found.pages else UNKNOWN
     in_ram = bool(found.pages) or end == MEMORY or any(r.name.startswith("System RAM") for r in found.iomem)
@@ -192,7 +213,8 @@ def _iomem(found: Explanation) -> list[str]:
 
 def _iommu(found: Explanation) -> list[str]:
     mode = f"{found.iommu} ({found.labels['iommu']})" if found.iommu else "unknown"
-    rows = [f"4. IOMMU: {mode}; the walk if it translated this number (illustration)"]
+    where = "IOMMU in this guest" if found.guest else "IOMMU"
+    rows = [f"4. {where}: {mode}; {_WALK if found.walks else 'no walk: the address is unknown or above 48 bits'}"]
     for walk in found.walks:
         size = {4 << 10: "4 KiB", 2 << 20: "2 MiB", 1 << 30: "1 GiB"}[walk.leaf_bytes]
         count = translations_for(80 << 30, walk.leaf_bytes)
@@ -200,12 +222,17 @@ def _iommu(found: Explanation) -> list[str]:
             f"   {size}: root[{walk.root_index:#04x}] context[{walk.context_index:#04x}] "
             f"{' '.join(map(str, walk.indices))} + {walk.offset:#x}   {walk.reads} reads; {count:,} pages in 80 GiB"
         )
-    if found.iommu in (IommuMode.OFF.value, IommuMode.PASSTHROUGH.value):
-        rows.append("   Here there is no walk: the DMA address is the physical address.")
+    if found.iommu in _UNTRANSLATED:
+        whose = "the guest's physical address" if found.guest else "the physical address"
+        rows.append(f"   Here there is no walk: the DMA address is {whose}.")
+    if found.guest:
+        rows.append("   The host's IOMMU is unknown: a guest cannot see it.")
     return rows
 
 
 def _packets(found: Explanation) -> list[str]:
+    if not found.packets:
+        return ["5. TLPs", "   unknown: the physical address is not known"]
     packets = "1 memory write TLP" if found.packet_count == 1 else f"{found.packet_count} memory write TLPs"
     rows = [
         f"5. {found.size_bytes} bytes are {packets} of up to {found.mps_bytes} bytes "

@@ -112,6 +112,8 @@ def _shared(hop: Hop, machine: Machine) -> str:
 def _iommu(report: Report, machine: Machine) -> str:
     grouped = any(f.iommu_group is not None for f in machine.functions.values())
     unknown = "on (groups exist)    translation or pass-through is unknown" if grouped else "unknown"
+    if machine.virtual and report.iommu in ("off", "passthrough"):
+        return f"{report.iommu + ' (guest)':<21}DMA address = guest-physical address; the host's IOMMU is unknown"
     return {
         "off": "off                  DMA address = physical address",
         "passthrough": "passthrough          DMA address = physical address",
