@@ -128,6 +128,16 @@ def test_what_lies_in_a_window_stays_below_it(sender: str, address: int, turns_a
     assert "root complex" not in [s.at for s in found.steps]
 
 
+def test_a_turn_is_certain_only_where_acs_is_told() -> None:
+    """Without root lspci shows windows and no ACS: the write turns there unless a port redirects, which is unknown."""
+    told = route(0x380000000000, dumps.LSPCI_VVV)
+    untold = route(0x380000000000, dumps.LSPCI_VVV.replace("ACSCtl:", "ACSCap:"))
+    assert told.destination == untold.destination == "BAR 1 of 44:00.0"
+    turn, doubtful = (next(s for s in found.steps if s.action == "turn") for found in (told, untold))
+    assert "ACS" not in turn.why
+    assert "unless ACS redirects at 42:00.0, which is unknown" in doubtful.why
+
+
 SUBTRACTIVE = """
 40:02.0 PCI bridge [0604]: Example PCI bridge [8086:244e] (prog-if 01 [Subtractive decode])
 \tBus: primary=40, secondary=50, subordinate=50, sec-latency=0

@@ -63,7 +63,10 @@ def route_write(machine: Machine, requester: str, address: int) -> Route:
             return _claimed(hop, own, steps)
         sibling = _sibling(machine, hop, path.hops[order - 1], address) if not redirected else None
         if sibling is not None:
-            steps.append(Step(hop.address, "turn", f"in the window of {short_address(sibling.address)}: peer to peer"))
+            untold = [port for port in path.hops[1:order] if port.port is Port.DOWN and port.acs is None]
+            unless = f", unless ACS redirects at {short_address(untold[0].address)}, which is unknown" if untold else ""
+            why = f"in the window of {short_address(sibling.address)}: peer to peer{unless}"
+            steps.append(Step(hop.address, "turn", why))
             return _down(machine, sibling, address, steps)
         if inside is not None:
             why = f"inside its own window {inside.first:#x}-{inside.last:#x}: what lies behind it is not sent up"
