@@ -69,6 +69,15 @@ def test_a_redirected_leg_goes_over_the_root_complex() -> None:
     assert (leg.at_root, leg.distance) == (4, -2)
 
 
+def test_both_ends_bound_a_leg_whose_middle_is_unknown() -> None:
+    """Without any bridge in the list the slower of the two links counts, be it the GPU's or the drive's."""
+    blocks = [b for b in dumps.LSPCI_VVV.split("\n\n") if "PCI bridge" not in b.splitlines()[0]]
+    slow_gpu = [b.replace("Speed 16GT/s, Width x16", "Speed 8GT/s, Width x1") if b.startswith("43") else b for b in blocks]
+    for texts, narrow in ((blocks, DRIVE), (slow_gpu, GPU)):
+        leg = direct(sources.read_texts(["\n\n".join(texts)]), GPU, DRIVE)
+        assert (leg.narrowest, leg.at_root) == (narrow, None)
+
+
 @pytest.mark.parametrize("machine", [redirecting(), sources.read_texts([dumps.LSPCI_VVV])])
 def test_nobody_shares_with_itself(machine: Machine) -> None:
     """Neither end of a leg is listed as a sharer of it; the other GPU is."""

@@ -66,7 +66,7 @@ def _names(hops: tuple[str, ...], shared: frozenset[str] = frozenset()) -> str:
 def _hot_way(machine: Machine, gpu: Gpu, nic: Function | None) -> Crossing:
     """GPU to NIC: round in the common bridge, or over the root complex."""
     if nic is None or gpu.address is None or gpu.address not in machine.functions:
-        return Crossing((), (), False)
+        return Crossing()
     return crossing(machine, gpu.address, nic.address)
 
 

@@ -96,7 +96,7 @@ def redirect_ceilings(machine: Machine, gpu: str, device: str) -> tuple[float | 
 
 def _peer_ceiling(way: Crossing) -> tuple[float | None, str | None]:
     """The slowest link [bytes/s] and its hop; None without the device's own. The link above the hop that turns is none."""
-    hops = (*(way.up if way.at_root else way.up[:-1]), *way.down)
+    hops = [hop for hop in (*way.up, *way.down) if hop.address != way.turn]
     rated = [r for r in (fetch_ceiling(Path((hop,), True)) for hop in hops) if r[0] is not None]
     known = fetch_ceiling(Path((way.down[-1],), True))[0] if way.down else None
     return min(rated, key=lambda item: item[0] or 0.0) if rated and known else (None, None)

@@ -69,12 +69,14 @@ def is_drawn_whole(machine: Machine, one: str, other: str) -> bool:
 class Crossing(msgspec.Struct, frozen=True):
     """The hops from one device up, and those down to another, each in the order of travel.
 
-    at_root: the turn is the root complex; else the last hop of `up` turns, or nobody knows where they meet.
+    turn: address of the hop that turns, the last one of `up`. at_root: the root complex turns. Neither: nobody knows
+    where they meet.
     """
 
-    up: tuple[Function, ...]
-    down: tuple[Function, ...]
-    at_root: bool
+    up: tuple[Function, ...] = ()
+    down: tuple[Function, ...] = ()
+    turn: str | None = None
+    at_root: bool = False
 
 
 def crossing(machine: Machine, one: str, other: str, *, obey_acs: bool = True) -> Crossing:
@@ -83,8 +85,8 @@ def crossing(machine: Machine, one: str, other: str, *, obey_acs: bool = True) -
     bridge = common_bridge(machine, one, other)
     if bridge is not None and not (obey_acs and redirecting_ports(machine, one, other)):
         up = _until(ups.hops, bridge)
-        return Crossing((*up, machine.functions[bridge]), _until(downs.hops, bridge)[::-1], False)
-    return Crossing(ups.hops, downs.hops[::-1], ups.complete and downs.complete)
+        return Crossing((*up, machine.functions[bridge]), _until(downs.hops, bridge)[::-1], bridge)
+    return Crossing(ups.hops, downs.hops[::-1], None, ups.complete and downs.complete)
 
 
 def distance(machine: Machine, one: str, other: str) -> int:
