@@ -182,3 +182,6 @@ def test_without_root_nothing_is_made_up(ram: Path) -> None:
     assert found.stdout.count("unknown (root needed)") == 3
     assert "3. /proc/iomem\n   unknown" in found.stdout
     assert "2. Who claims the address at each hop\n   unknown" in found.stdout
+    assert "5. TLPs\n   unknown" in found.stdout
+    assert "root[" not in found.stdout
+    assert "below is its virtual address" not in found.stdout

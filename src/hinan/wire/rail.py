@@ -16,7 +16,6 @@ from hinan.wire.address import short_address
 from hinan.wire.model import Gpu, Machine, Role
 from hinan.wire.peer import common_bridge, distance
 from hinan.wire.placement import gpu_by_index
-from hinan.wire.sriov import is_virtual
 
 _NEARNESS = ("PIX", "PXB", "PHB", "NODE", "SYS")
 
@@ -82,7 +81,7 @@ _Nics = tuple[tuple[str, str | None], ...]
 
 def _near(machine: Machine, gpu: Gpu) -> tuple[_Nics, str]:
     """The NICs nearest to a GPU, all equally near, and by what. Virtual functions do not count beside their own."""
-    nics = [f for f in machine.functions.values() if f.role is Role.NIC and not is_virtual(f, machine.functions)]
+    nics = [f for f in machine.functions.values() if f.role is Role.NIC and f.physical_function not in machine.functions]
     place = machine.functions.get(gpu.address or "")
     if place is not None:
         switched = [f.address for f in nics if common_bridge(machine, place.address, f.address) is not None]
