@@ -49,6 +49,16 @@ def test_the_json_has_its_keys() -> None:
     assert {each["kind"] for each in answer["inputs"].values()} <= {str(kind) for kind in Kind}
 
 
+def test_a_link_sold_in_bits_is_priced_in_bytes() -> None:
+    """400 Gb/s of network are 50 GB/s, in --nic and in a formula; a rate without its /s is refused by name."""
+    assert ask(*LLAMA, "--nic", "400Gb/s")["inputs"]["machine.nic_bytes_per_s"]["value"] == 50e9
+    refused = CliRunner().invoke(app, ["plan", *LLAMA, "--d2h", "55GB"])
+    assert refused.exit_code == 1
+    assert "--d2h: '55GB' is not a rate" in refused.output
+    ring = ["plan", "--formula", "ring", "--given", "ranks=2", "--given", "size_bytes=1GB", "--given", "bytes_per_s=8Gb/s"]
+    assert CliRunner().invoke(app, ring).output == "time_s 1\n"
+
+
 def test_one_level_is_the_published_optimum() -> None:
     """Daly's three cases asked through the command: 116.69, 56.714 and 9.167 minutes."""
     for mtti, minutes in (("24h", 116.69), ("6h", 56.714), ("15min", 9.167)):

@@ -1,4 +1,7 @@
-"""Quantities as people write them: `parse_bytes("200GiB")`, `parse_seconds("30s")`, and back."""
+"""Quantities as people write them: `parse_bytes("200GiB")`, `parse_bytes_per_s("4Gb/s")`, `parse_seconds("30s")`, and back.
+
+Sizes and times take any case; rates do not, because there it tells bits from bytes.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,20 @@ _BYTES = {"": 1, "b": 1} | {
     for power, prefix in enumerate("kmgtp", start=1)
     for suffix, base in (("", 1000), ("b", 1000), ("ib", 1024))
 }
-_SECONDS = {"ms": 1e-3, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)\s*([A-Za-z]*)\s*")
+_SECONDS = {
+    "us": 1e-6,
+    "µs": 1e-6,
+    "μs": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "sec": 1.0,
+    "m": 60.0,
+    "min": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+}
+_RATE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)\s*(?:([kKMGTP])(i?))?(B|b|bit)(?:/s|ps)\s*")
+_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)\s*([A-Za-zµμ]*)\s*")
 
 
 def _parse(text: str, units: dict[str, float], what: str, example: str) -> float:
@@ -36,8 +51,28 @@ def parse_bytes(text: str) -> int:
     return int(_parse(text, dict(_BYTES), "a size", "64MiB"))
 
 
+def parse_bytes_per_s(text: str) -> float:
+    """Bytes per second from "55GB/s", "1.5 GiB/s", or bits as networks are sold: "400Gb/s", "400Gbit/s", "400Gbps".
+
+    Case counts here: B is a byte, b a bit. A figure without "/s" is refused: its unit would be a guess, eight times off.
+
+    Raises:
+        ConfigError: not a rate.
+    """
+    match = _RATE.fullmatch(text)
+    if match is None:
+        ways = "bytes like '55GB/s' or bits like '440Gb/s'"
+        raise ConfigError(f"{text!r} is not a rate in bytes or bits per second; write {ways} (case counts)", value=text)
+    number, prefix, binary, unit = match.groups()
+    base = (1024 if binary else 1000) ** ("kmgtp".index(prefix.lower()) + 1 if prefix else 0)
+    value = float(number) * base / (1 if unit == "B" else 8)
+    if not math.isfinite(value):
+        raise ConfigError(f"{text!r} is too large to be a rate", value=text)
+    return value
+
+
 def parse_seconds(text: str) -> float:
-    """Seconds from "30s", "5min", "1.5h", "250ms". A bare number is refused: its unit would be a guess.
+    """Seconds from "30s", "5min", "1.5h", "250ms", "678us", "678 µs". A bare number is refused: its unit would be a guess.
 
     Raises:
         ConfigError: not a duration.

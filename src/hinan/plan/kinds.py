@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from hinan.core.errors import ConfigError
-from hinan.core.units import parse_bytes, parse_seconds
+from hinan.core.units import parse_bytes, parse_bytes_per_s, parse_seconds
 from hinan.plan import collectives, formulas
 from hinan.plan.arrivals import Exponential
 from hinan.plan.checks import ratio
@@ -307,7 +307,7 @@ def _number(name: str, text: str) -> float:
         value = float(text)
     except ValueError:
         if name.endswith("_bytes_per_s") or name == "bytes_per_s":
-            return float(parse_bytes(text.strip().removesuffix("/s")))
+            return parse_bytes_per_s(text)
         if name.endswith("_bytes"):
             return float(parse_bytes(text))
         if name.endswith("_s"):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hinan.core.errors import ConfigError
-from hinan.core.units import parse_bytes, parse_seconds
+from hinan.core.units import parse_bytes, parse_bytes_per_s, parse_seconds
 from hinan.plan.checks import Infeasible
 from hinan.plan.failures import DAY_S, FailureTable, Tier, table, table_from_json
 from hinan.plan.machines import machine
@@ -80,12 +80,12 @@ def parse_share(text: str) -> float:
 
 
 def parse_bandwidth(text: str) -> float:
-    """Bytes per second from "55.1GB/s" (or "55.1GB").
+    """Bytes per second from "55.1GB/s" or "440Gb/s".
 
     Raises:
-        ConfigError: not a bandwidth above zero.
+        ConfigError: not a bandwidth above zero, or one without its "/s".
     """
-    return _above_zero(float(parse_bytes(text.strip().removesuffix("/s"))), text)
+    return _above_zero(parse_bytes_per_s(text), text)
 
 
 def _above_zero(value: float, text: str) -> float:
