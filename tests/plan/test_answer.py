@@ -59,6 +59,30 @@ def test_a_link_sold_in_bits_is_priced_in_bytes() -> None:
     assert CliRunner().invoke(app, ring).output == "time_s 1\n"
 
 
+@pytest.mark.parametrize(
+    ("kept", "away"),
+    [
+        ("--state-bytes 1TB", "--params 70B"),
+        ("--state-bytes 1TB", "--keep 0.5"),
+        ("--params 70B", "--keep 0.5"),
+        ("--mtti 3h", "--rate 0.004"),
+        ("--restart 5min", "--detect 30s"),
+        ("--stall 1s", "--hidden 0.5"),
+        ("--stall 1s", "--floor 5ms"),
+        ("--drain 1min", "--store-bandwidth 100GB/s"),
+        ("--tiers ram,shared", "--peers 2"),
+    ],
+)
+def test_what_is_said_twice_is_refused_by_name(kept: str, away: str) -> None:
+    """Two words for one figure: neither wins silently; both are named, and without the second there is an answer."""
+    first, second = kept.split(), away.split()
+    both = CliRunner().invoke(app, ["plan", *first, *second])
+    assert both.exit_code == 1
+    assert f"impossible: {first[0]} and {second[0]} say" in both.output or "no peer is among" in both.output
+    assert f"nearest that is possible: (without {second[0]})" in both.output
+    ask(*first)
+
+
 def test_one_level_is_the_published_optimum() -> None:
     """Daly's three cases asked through the command: 116.69, 56.714 and 9.167 minutes."""
     for mtti, minutes in (("24h", 116.69), ("6h", 56.714), ("15min", 9.167)):

@@ -12,7 +12,7 @@ from hinan.cli.refusal import EXIT_FAILED, plan_word, refuse
 
 def simulate(
     gpus: str = typer.Option("100000", help="GPUs of the job"),
-    params: str = typer.Option("405B", help="parameters of the model"),
+    params: str | None = typer.Option(None, help="parameters of the model; 405B where nothing else says the state"),
     step: str = typer.Option("5s", help="training step"),
     preset: str = typer.Option("dgx-h100", help="machine, as in `hinan plan`"),
     settings: list[str] = typer.Option([], "--set", help="any other word of `hinan plan`, like --set mtti=1h"),
@@ -32,12 +32,14 @@ def simulate(
     from hinan.plan.policy import planned, read_policy
     from hinan.plan.simulate import compare, to_json, to_text
 
-    words = {"gpus": gpus, "params": params, "step": step, "preset": preset}
+    words = {"gpus": gpus, "step": step, "preset": preset} | ({} if params is None else {"params": params})
     for text in settings:
         name, found, value = text.partition("=")
         if not found:
             raise ConfigError(f"--set {text!r} is not NAME=VALUE", value=text)
         words[name.strip()] = value.strip()
+    if not {"params", "state-bytes", "keep"} & words.keys():
+        words["params"] = "405B"
     try:
         scenario, design = solve_settings(words)
     except Infeasible as error:
@@ -51,9 +53,9 @@ def simulate(
 
 def _word(name: str, text: str) -> str:
     """A setting as this verb takes it: four by their own options, the others by --set."""
-    if name in ("gpus", "params", "step", "preset") or not text:
+    if name in ("gpus", "params", "step", "preset"):
         return plan_word(name, text)
-    return f"--set {name}={text}"
+    return f"--set {name}={text}" if text else f"(without --set {name}=...)"
 
 
 def register(app: typer.Typer) -> None:

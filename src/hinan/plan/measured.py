@@ -19,15 +19,14 @@ from hinan.core.errors import ConfigError
 from hinan.core.units import format_bytes, format_seconds
 from hinan.plan.attempts import Attempt, Save, failures, lives_s, restarts_s
 from hinan.plan.origin import Kind
+from hinan.plan.rivals import SAYS_THE_SAME
 
 LEAST_SAMPLES = 2
 _DISPLACED_BY: Mapping[str, tuple[str, ...]] = {
-    "state-bytes": ("params", "keep"),
-    "shard-gpus": ("state-bytes", "params", "keep"),
-    "stall": ("hidden", "floor", "d2h"),
-    "drain": ("store-bandwidth",),
-    "restart": ("detect",),
-    "mtti": ("rate", "failures"),
+    **SAYS_THE_SAME,
+    "shard-gpus": ("state-bytes", *SAYS_THE_SAME["state-bytes"]),
+    "stall": (*SAYS_THE_SAME["stall"], "d2h"),
+    "mtti": (*SAYS_THE_SAME["mtti"], "failures"),
 }
 """Beside its own name: settings that say the same thing in other words. What is typed wins."""
 

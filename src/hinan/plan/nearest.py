@@ -34,7 +34,7 @@ def solve_settings(
         return attempt(settings)
     except Infeasible as error:
         impossible, corrections = [*error.impossible], dict(error.nearest)
-    current = {**settings, **corrections}
+    current = {k: t for k, t in {**settings, **corrections}.items() if t}
     for _ in range(_ROUNDS):
         try:
             attempt(current)

@@ -22,6 +22,7 @@ from hinan.plan.failures import DAY_S, FailureTable, Tier, table, table_from_jso
 from hinan.plan.machines import machine
 from hinan.plan.measured import MeasuredRun
 from hinan.plan.origin import GIVEN, Origin, default, guessed
+from hinan.plan.rivals import check_rivals
 from hinan.plan.scenario import BYTES_PER_PARAMETER, Demands, Job, Restart, RestartParts, Scenario, Store
 
 _SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
@@ -235,6 +236,7 @@ def scenario_from(
         Infeasible, ConfigError: see `read`; or values that cannot go together.
     """
     v = read(settings)
+    check_rivals(v, fitted=fitted is not None)
     typed = {*v, "failures"} if fitted else {*v}
     figures = measured.beside(typed) if measured else {}
     v |= {name: figure.value for name, figure in figures.items()}
