@@ -83,6 +83,51 @@ def test_what_is_said_twice_is_refused_by_name(kept: str, away: str) -> None:
     ask(*first)
 
 
+def test_every_part_of_a_restart_can_be_given_and_is_shown() -> None:
+    """Detect, reschedule, load, init, replay: what is given is what a lost node costs, class by class, and in the year."""
+    parts = {"detect": "1s", "reschedule": "2s", "load": "4s", "init": "8s", "init-growth": "0s", "replay": "16s"}
+    answer = ask(*LLAMA, *(word for name, text in parts.items() for word in (f"--{name}", text)))
+    for each in answer["classes"]:
+        assert each["restart_parts_s"] == {"detect": 1, "reschedule": 2, "load": 4, "init": 8, "replay": 16}
+        assert each["rto_s"] == 31
+    inputs = answer["inputs"]
+    assert inputs["restart.parts"]["value"]["node"] == {"detect_s": 1, "reschedule_s": 2, "init_s": 8}
+    assert {inputs[f"restart.{name}"]["kind"] for name in ("parts", "load_s", "replay_s", "init_per_1k_nodes_s")} == {
+        "given"
+    }
+    ratio = answer["lost"]["replay"]["ratio"] / answer["lost"]["detect"]["ratio"]
+    assert ratio == pytest.approx(16)
+    words = [word for name, text in parts.items() for word in ("--set", f"{name}={text}")]
+    (year,) = json.loads(CliRunner().invoke(app, ["simulate", "--gpus", "1024", *words, "--json"]).output)
+    assert year["shares"]["replay"] == pytest.approx(2 * year["shares"]["init"])
+
+
+def test_a_part_given_leaves_the_others_guesses() -> None:
+    """--detect alone: the parts stay a guess that says which of them is known."""
+    parts = ask(*LLAMA, "--detect", "7s")["inputs"]["restart.parts"]
+    assert (parts["kind"], parts["source"]) == ("guessed", "reschedule_s, init_s; given: detect_s")
+    assert {each["detect_s"] for each in parts["value"].values()} == {7}
+    assert parts["value"]["job"]["reschedule_s"] == 600
+
+
+def test_explain_lists_every_input_with_value_kind_and_source() -> None:
+    """Given ones too, and demands; what a given figure replaces does not enter, and is not listed."""
+    words = [*LLAMA, "--stall", "20ms", "--nic", "123GB/s", "--max-redo", "5min", "--restart", "2min"]
+    text = CliRunner().invoke(app, ["plan", *words, "--explain"]).output
+    listed = text[text.index("Inputs that are guesses") :]
+    for name, each in ask(*words)["inputs"].items():
+        (line,) = [line for line in listed.splitlines() if line.startswith(f"  {name} = ")]
+        assert line.endswith(f"({each['kind']}: {each['source']})")
+    for shown in (
+        "job.stall_s = 20.0 ms (given",
+        "machine.nic_bytes_per_s = 123 GB/s (given",
+        "max_redo_s = 5 min 0 s (given",
+    ):
+        assert shown in listed
+    assert "floor_s" not in listed
+    assert "restart.parts" not in listed
+
+
 def test_one_level_is_the_published_optimum() -> None:
     """Daly's three cases asked through the command: 116.69, 56.714 and 9.167 minutes."""
     for mtti, minutes in (("24h", 116.69), ("6h", 56.714), ("15min", 9.167)):

@@ -64,7 +64,7 @@ def parse_bytes_per_s(text: str) -> float:
         ways = "bytes like '55GB/s' or bits like '440Gb/s'"
         raise ConfigError(f"{text!r} is not a rate in bytes or bits per second; write {ways} (case counts)", value=text)
     number, prefix, binary, unit = match.groups()
-    base = (1024 if binary else 1000) ** ("kmgtp".index(prefix.lower()) + 1 if prefix else 0)
+    base = (1024.0 if binary else 1000.0) ** ("kmgtp".index(prefix.lower()) + 1 if prefix else 0)
     value = float(number) * base / (1 if unit == "B" else 8)
     if not math.isfinite(value):
         raise ConfigError(f"{text!r} is too large to be a rate", value=text)

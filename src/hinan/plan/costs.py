@@ -128,6 +128,8 @@ def drain(scenario: Scenario, tier: Tier, mode: str) -> tuple[float, str]:
 def load_s(scenario: Scenario, tier: Tier) -> float:
     """Seconds to bring the state from `tier` back into HBM. Every rank of the job reads its own bytes at once."""
     machine = scenario.machine
+    if scenario.restart.load_s is not None:
+        return scenario.restart.load_s
     back_s = scenario.job.gpu_bytes / copy_rate(scenario, "ram").bytes_per_s
     if tier is Tier.RAM:
         return back_s

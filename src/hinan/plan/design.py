@@ -78,7 +78,7 @@ def verification(scenario: Scenario) -> tuple[float | None, float]:
 
 
 def restart_parts_s(scenario: Scenario, failure: FailureClass, tier: Tier) -> dict[str, float]:
-    """Detect, reschedule, load and init for one class restored from one tier [s]."""
+    """Detect, reschedule, load, init and replay for one class restored from one tier [s]."""
     if scenario.restart.total_s is not None:
         return {"restart": scenario.restart.total_s}
     parts = scenario.restart.parts[failure]
@@ -87,6 +87,7 @@ def restart_parts_s(scenario: Scenario, failure: FailureClass, tier: Tier) -> di
         "reschedule": parts.reschedule_s,
         "load": costs.load_s(scenario, tier),
         "init": parts.init_s + scenario.restart.init_per_1k_nodes_s * scenario.nodes / 1000,
+        "replay": scenario.restart.replay_s,
     }
 
 

@@ -9,6 +9,7 @@ from hinan.core.units import format_bytes, format_seconds
 from hinan.plan import formulas
 from hinan.plan.answer import Answer
 from hinan.plan.origin import Kind
+from hinan.plan.scenario import Shown
 
 
 def explain(found: Answer, *, inputs: bool = True) -> str:
@@ -17,6 +18,7 @@ def explain(found: Answer, *, inputs: bool = True) -> str:
         *_intervals(found),
         _failures(found),
         _witnesses(found),
+        _restarts(found),
         *_modes(found),
         *_flips(found),
         _judged(found),
@@ -66,6 +68,16 @@ def _witnesses(found: Answer) -> str:
         f"{w.exact:.4f}; a simulation of {w.monte_carlo.failures:,} failures {w.simulated:.4f} ± "
         f"{1.96 * w.simulated_stderr:.4f}. They {'agree' if w.agree else 'do not agree'}."
     )
+
+
+def _restarts(found: Answer) -> str:
+    lines = ["Back after a failure:"]
+    for each in found.classes:
+        parts = " + ".join(
+            f"{part} {format_seconds(part_s)}" for part, part_s in each.restart_parts_s.items() if part_s > 0
+        )
+        lines.append(f"  {each.failure} from {each.tier}: {parts} = {format_seconds(each.rto_s)}")
+    return "\n".join(lines)
 
 
 def _modes(found: Answer) -> list[str]:
@@ -120,12 +132,34 @@ def _judged(found: Answer) -> str:
 
 
 def _inputs(found: Answer) -> str:
-    lines = ["Inputs that are guesses, to be replaced by measurements:"]
-    for name, origin in sorted(found.scenario.origins().items()):
-        if origin.kind is Kind.GUESSED:
-            lines.append(f"  {name}: {origin.source}")
-    lines.append("Measured (in the run, or by others on such a machine), computed from links, or published:")
-    for name, origin in sorted(found.scenario.origins().items()):
-        if origin.kind not in (Kind.GUESSED, Kind.GIVEN):
-            lines.append(f"  {name}: {origin}")
+    scenario = found.scenario
+    origins = sorted(scenario.origins().items())
+    known = (kind for kind in Kind if kind not in (Kind.GUESSED, Kind.GIVEN))
+    groups = (
+        ("Inputs that are guesses, to be replaced by measurements:", {Kind.GUESSED}),
+        ("Measured (in the run, or by others on such a machine), computed from links, or published:", {*known}),
+        ("Given:", {Kind.GIVEN}),
+    )
+    lines = []
+    for head, kinds in groups:
+        rows = [(name, origin) for name, origin in origins if origin.kind in kinds]
+        lines += [head] * bool(rows)
+        lines += [f"  {name} = {shown(name, scenario.shown(name))} ({origin})" for name, origin in rows]
     return "\n".join(lines)
+
+
+def shown(name: str, value: Shown) -> str:
+    """A value with the unit that its name ends in; of restarts the parts of each class, in seconds."""
+    if isinstance(value, dict):
+        first = next(iter(value.values()))
+        rows = ", ".join(f"{each} {'+'.join(f'{s:g}' for s in parts.values())}" for each, parts in value.items())
+        return f"{'+'.join(part.removesuffix('_s') for part in first)} in s: {rows}"
+    if isinstance(value, str):
+        return value
+    if name.endswith("_bytes_per_s"):
+        return f"{value / 1e9:,.6g} GB/s"
+    if name.endswith("_bytes"):
+        return f"{value / 1e9:,.6g} GB"
+    if name.endswith("_s"):
+        return format_seconds(value) if value else "0 s"
+    return f"{value:.4g} per node-day" if name == "failures" else f"{value:,.6g}"

@@ -37,6 +37,8 @@ class ClassAnswer:
     rpo_mean_s: float
     rpo_worst_s: float
     rto_s: float
+    restart_parts_s: dict[str, float]
+    """What `rto_s` is made of: detect, reschedule, load, init, replay; or the restart given as a whole."""
 
 
 def class_answers(scenario: Scenario, design: Design) -> list[ClassAnswer]:
@@ -50,8 +52,9 @@ def class_answers(scenario: Scenario, design: Design) -> list[ClassAnswer]:
         level = design.levels[design.variant.tiers.index(tier)]
         lag_s = next(cause.lag_s for cause in level.causes if cause.name == failure)
         tau_s = design.interval_s(tier)
-        rto_s = sum(restart_parts_s(scenario, failure, tier).values())
-        rows.append(ClassAnswer(failure, tier, per_s * 86_400, lag_s + tau_s / 2, lag_s + tau_s, rto_s))
+        parts_s = restart_parts_s(scenario, failure, tier)
+        rto_s = sum(parts_s.values())
+        rows.append(ClassAnswer(failure, tier, per_s * 86_400, lag_s + tau_s / 2, lag_s + tau_s, rto_s, parts_s))
     return rows
 
 

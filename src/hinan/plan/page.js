@@ -92,7 +92,7 @@ function chart(host, points, options) {
   $(host).replaceChildren(svg);
 }
 function waterfall(host, parts, ettr) {
-  const rows = [["all GPU time", 1, 0], ...parts.map(([n, v]) => [n, v]), ["training kept", ettr]];
+  const rows = [["all GPU time", 1, 0], ...parts.filter(([, v]) => v > 0), ["training kept", ettr]];
   const W = widthOf(host), rowH = 26, L = 104, R = 74, H = rows.length * rowH + 8;
   const svg = draw("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": "waterfall of lost time" });
   const floor = Math.max(0, ettr - (1 - ettr) * 0.35); // the axis starts shortly below what is kept, and says so

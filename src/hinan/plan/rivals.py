@@ -16,7 +16,7 @@ SAYS_THE_SAME: Mapping[str, tuple[str, ...]] = {
     "state-bytes": ("params", "keep"),
     "params": ("keep",),
     "mtti": ("rate",),
-    "restart": ("detect",),
+    "restart": ("detect", "reschedule", "load", "init", "init-growth", "replay"),
     "stall": ("hidden", "floor"),
     "drain": ("store-bandwidth",),
 }

@@ -8,7 +8,7 @@ Never:     computes an answer.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 
 from hinan.core.errors import ConfigError
 from hinan.plan.checks import not_negative, positive, ratio
@@ -113,7 +113,7 @@ RESTARTS: Mapping[FailureClass, RestartParts] = {
     FailureClass.SILENT: RestartParts(0, 60, 40),
 }
 """Guesses to be replaced by measurements: detection by heartbeat or watchdog, a hot spare for a node, power coming
-back for a rack. Load is computed from bytes and bandwidth; redo follows from the interval."""
+back for a rack. Load is computed from bytes and bandwidth unless given; redo follows from the interval."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +123,10 @@ class Restart:
     parts: Mapping[FailureClass, RestartParts] = field(default_factory=lambda: RESTARTS)
     init_per_1k_nodes_s: float = 10.0
     """Rendezvous and communicator set-up grow with the job."""
+    load_s: float | None = None
+    """Measured or given time to bring the state back into HBM, from any tier; None: bytes over bandwidth."""
+    replay_s: float = 0.0
+    """What the loop does again before its first new step, beside the steps lost: a data loader that skips to its place."""
     detection_latency_s: float | None = None
     """From silent corruption to its detection; None: as long as the verification cadence the planner chooses."""
     verify_s: float = 1.0
@@ -136,6 +140,7 @@ class Restart:
 
     def __post_init__(self) -> None:
         not_negative(detection_latency_s=self.detection_latency_s or 0.0, init_per_1k_nodes_s=self.init_per_1k_nodes_s)
+        not_negative(load_s=self.load_s or 0.0, replay_s=self.replay_s)
         positive(verify_s=self.verify_s, repair_s=self.repair_s)
         ratio(nodes_return_ratio=self.nodes_return_ratio)
         if self.total_s is not None:
@@ -167,6 +172,7 @@ class Demands:
     """The same as money."""
     commit_within_s: float = 3600.0
     """A tier that answers no failure in the table is still written this often: tables forget disasters."""
+    origins: Mapping[str, Origin] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in (
@@ -225,28 +231,55 @@ class Scenario:
         """Mean time to interruption of the job."""
         return self.failures.mtti_s(self.nodes)
 
-    def shown(self, name: str) -> float | str | None:
-        """Value of an input named as in `origins`; None for tables, which are printed elsewhere."""
+    def shown(self, name: str) -> Shown:
+        """Value of an input named as in `origins`: a number with the name's unit, a word, or seconds by class and part.
+
+        Of the failure table it is the sum [failures per node-day].
+        """
         part, _, field_name = name.partition(".")
+        if name == "restart.parts":
+            return {str(failure): asdict(parts) for failure, parts in self.restart.parts.items()}
         value = getattr(getattr(self, part), field_name) if field_name else self.failures.total_per_node_day
-        return value if isinstance(value, int | float | str) else None
+        if isinstance(value, tuple):
+            return ",".join(value)
+        assert isinstance(value, int | float | str), name
+        return value
 
     def origins(self) -> dict[str, Origin]:
-        """Origin of every number: "machine.d2h_bytes_per_s" -> measured, from where."""
+        """Origin of every number that enters: "machine.d2h_bytes_per_s" -> measured, from where.
+
+        What a given figure replaces does not enter: a stall given leaves no floor.
+        """
         found: dict[str, Origin] = {}
+        replaced = {each for name, others in _REPLACES.items() if self._has(name) for each in others}
         for part, value, known in (
             ("machine", self.machine, {}),
             ("job", self.job, _JOB),
             ("store", self.store, _STORE),
             ("restart", self.restart, _RESTART),
+            ("demands", self.demands, _DEMANDS),
         ):
             own = {**known, **value.origins}
             for each in fields(value):
-                if each.name not in ("name", "origins", "step_known") and getattr(value, each.name) is not None:
-                    found[f"{part}.{each.name}"] = own.get(each.name, GIVEN)
+                name = f"{part}.{each.name}"
+                if each.name not in ("name", "origins", "step_known") and self._has(name) and name not in replaced:
+                    found[name] = own.get(each.name, GIVEN)
         return {**found, "failures": self.mtti_origin or default(self.failures.source)}
 
+    def _has(self, name: str) -> bool:
+        part, _, field_name = name.partition(".")
+        return getattr(getattr(self, part), field_name) is not None
 
+
+Shown = float | str | dict[str, dict[str, float]]
+
+_REPLACES = {
+    "job.stall_s": ("job.hideable_ratio", "job.hidden_ratio", "job.floor_s"),
+    "job.hidden_ratio": ("job.hideable_ratio",),
+    "demands.ram_budget_bytes": ("machine.ram_bytes",),
+    "store.drain_s": ("store.write_bytes_per_s",),
+    "restart.total_s": ("restart.parts", "restart.init_per_1k_nodes_s", "restart.load_s", "restart.replay_s"),
+}
 _JOB = {
     "step_s": guessed("a common length; give --step and intervals come in whole steps"),
     "hideable_ratio": guessed("forward and backward are most of a step; the optimizer may not start before the copy ends"),
@@ -258,9 +291,15 @@ _STORE = {
     "interference_ratio": INTERFERENCE_ORIGIN,
 }
 _RESTART = {
-    "parts": guessed("see RESTARTS in hinan.plan.scenario; your launcher's log has the truth"),
+    "parts": guessed("usual launchers; your launcher's log has the truth: give --detect, --reschedule and --init"),
     "init_per_1k_nodes_s": guessed("communicator set-up grows with the job"),
+    "replay_s": guessed("the loader's place is in the state, nothing is skipped through"),
     "verify_s": guessed("digests of what is in RAM, compared between replicas"),
     "nodes_return_ratio": guessed("after most power cuts the same hosts come back"),
     "repair_s": default("InfiniteHBD trace: mean repair 5.5 days, median 0.85"),
+}
+_DEMANDS = {
+    "mode": default("the first of ram, ring and gds that the RAM allows"),
+    "peer_copies": default("one partner, where a tier of peers is used"),
+    "commit_within_s": guessed("failure tables forget disasters"),
 }

@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from hinan.plan.machines import machine
 from hinan.plan.measured import MeasuredRun
 from hinan.plan.origin import GIVEN, Origin, default, guessed
 from hinan.plan.rivals import check_rivals
-from hinan.plan.scenario import BYTES_PER_PARAMETER, Demands, Job, Restart, RestartParts, Scenario, Store
+from hinan.plan.scenario import BYTES_PER_PARAMETER, RESTARTS, Demands, Job, Restart, RestartParts, Scenario, Store
 
 _SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 
@@ -97,6 +97,10 @@ def _above_zero(value: float, text: str) -> float:
 
 def _duration(text: str) -> float:
     return _above_zero(parse_seconds(text), text)
+
+
+def _duration_or_zero(text: str) -> float:
+    return 0.0 if text.strip() == "0" else parse_seconds(text)
 
 
 def _size(text: str) -> float:
@@ -190,7 +194,12 @@ SETTINGS: Mapping[str, Setting] = {
     "failures": Setting(_table, "llama3", "failure table: llama3, rsc1, rsc2, infinitehbd, or a JSON file"),
     "rate": Setting(_rate, "0.00379", "failures per node-day, mix of classes as in the table"),
     "restart": Setting(_duration, "5min", "whole restart after any failure"),
-    "detect": Setting(_duration, "30s", "detection, for all classes"),
+    "detect": Setting(_duration_or_zero, "30s", "detection, for all classes"),
+    "reschedule": Setting(_duration_or_zero, "1min", "getting nodes and processes back, for all classes"),
+    "load": Setting(_duration_or_zero, "10s", "bringing the state back into HBM, from any tier"),
+    "init": Setting(_duration_or_zero, "40s", "start of processes and communicators, for all classes"),
+    "init-growth": Setting(_duration_or_zero, "10s", "more of it for every 1,000 nodes"),
+    "replay": Setting(_duration_or_zero, "0s", "what the loop does again beside lost steps: a loader finding its place"),
     "latency": Setting(_duration, "1h", "from silent corruption to its detection"),
     "verify": Setting(_duration, "1s", "training time one verification takes"),
     "repair": Setting(_duration, "1d", "time a failed node is out"),
@@ -277,11 +286,13 @@ def _job(v: dict[str, Any], hbm_bytes: float, seen: Mapping[str, Origin]) -> Job
     gpus = v.get("gpus", 1024)
     no_gpus = guessed("no --gpus: a middling job")
     origins: dict[str, Origin] = {"gpus": seen.get("gpus", GIVEN) if "gpus" in v else no_gpus}
+    whole_job = "shard-gpus" not in v and not {"state-bytes", "params"} & v.keys()
     if "state-bytes" in v:
         state, origins["state_bytes"] = v["state-bytes"], seen.get("state-bytes", GIVEN)
     elif "params" in v:
         state = v["params"] * BYTES_PER_PARAMETER
-        origins["state_bytes"] = default("14 bytes per parameter: bf16 weight, fp32 master, two fp32 moments")
+        how = "14 bytes per parameter: bf16 weight, fp32 master, two fp32 moments"
+        origins["state_bytes"] = default(f"{v['params']:.6g} parameters given, {how}")
     else:
         over = v.setdefault("shard-gpus", min(gpus, 1024))
         state = v.get("keep", 0.5) * hbm_bytes * over
@@ -293,6 +304,8 @@ def _job(v: dict[str, Any], hbm_bytes: float, seen: Mapping[str, Origin]) -> Job
     names = {"step": "step_s", "hidden": "hidden_ratio", "stall": "stall_s", "floor": "floor_s"}
     given = {field: v[name] for name, field in names.items() if name in v}
     origins |= _origins({**names, "shard-gpus": "shard_gpus"}, v, seen)
+    if whole_job:
+        origins["shard_gpus"] = guessed("one copy over all GPUs, up to 1,024: beyond them, replicas")
     return Job(gpus, state, v.get("shard-gpus"), step_known="step" in v, origins=origins, **given)
 
 
@@ -315,16 +328,28 @@ def _store(v: Mapping[str, Any], seen: Mapping[str, Origin]) -> Store:
 def _restart(v: Mapping[str, Any], seen: Mapping[str, Origin]) -> Restart:
     names = {
         "restart": "total_s",
+        "load": "load_s",
+        "init-growth": "init_per_1k_nodes_s",
+        "replay": "replay_s",
         "latency": "detection_latency_s",
         "verify": "verify_s",
         "repair": "repair_s",
         "nodes-return": "nodes_return_ratio",
     }
     given = {field: v[name] for name, field in names.items() if name in v}
-    if "detect" in v:
-        base = Restart().parts
-        given["parts"] = {k: RestartParts(v["detect"], p.reschedule_s, p.init_s) for k, p in base.items()}
-    return Restart(**given, origins=dict.fromkeys(given, GIVEN) | _origins(names, v, seen))
+    origins = _origins(names, v, seen)
+    parts = {f"{name}_s": v[name] for name in ("detect", "reschedule", "init") if name in v}
+    if parts:
+        given["parts"] = {failure: replace(base, **parts) for failure, base in RESTARTS.items()}
+        origins["parts"] = _origin_of_parts(parts)
+    return Restart(**given, origins=origins)
+
+
+def _origin_of_parts(given: Mapping[str, float]) -> Origin:
+    guesses = [each.name for each in fields(RestartParts) if each.name not in given]
+    if not guesses:
+        return GIVEN
+    return guessed(f"{', '.join(guesses)}; given: {', '.join(given)}")
 
 
 def _demands(v: Mapping[str, Any]) -> Demands:
@@ -342,4 +367,4 @@ def _demands(v: Mapping[str, Any]) -> Demands:
     if "budget" in v:
         field, value = v["budget"]
         given[field] = value
-    return Demands(**given)
+    return Demands(**given, origins=dict.fromkeys(given, GIVEN))

@@ -70,6 +70,7 @@ def job_of(scenario: Scenario) -> Job:
         latency_s=verification(scenario)[0] or 0.0,
         verify_ratio=verification(scenario)[1],
         total_restart_s=scenario.restart.total_s,
+        replay_s=scenario.restart.replay_s,
     )
 
 

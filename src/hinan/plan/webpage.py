@@ -20,7 +20,7 @@ from hinan.plan.answer import Answer
 from hinan.plan.checks import Infeasible
 from hinan.plan.demands import checked_design
 from hinan.plan.design import Variant, bounds_of, build_levels, ram_of, restart_parts_s, variants
-from hinan.plan.explain import explain
+from hinan.plan.explain import explain, shown
 from hinan.plan.failures import FailureClass, FailureTable, Tier
 from hinan.plan.measured import MeasuredRun
 from hinan.plan.scale import SIZES
@@ -142,7 +142,5 @@ def _plain(value: Any) -> dict[str, Any]:
 def _inputs(scenario: Scenario) -> list[list[str]]:
     rows = []
     for name, origin in scenario.origins().items():
-        value = scenario.shown(name)
-        shown = f"{value:,.6g}" if isinstance(value, int | float) else value or "see source"
-        rows.append([name, shown, str(origin.kind), origin.source])
+        rows.append([name, shown(name, scenario.shown(name)), str(origin.kind), origin.source])
     return rows

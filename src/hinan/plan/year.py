@@ -41,6 +41,8 @@ class Job:
     verify_ratio: float = 0.0
     """Training time that verification takes, per training time."""
     total_restart_s: float | None = None
+    replay_s: float = 0.0
+    """What a loop does again after a restart, beside the steps lost."""
 
     def slow_down(self, factor: float) -> float:
         """Step time with one node slower by `factor`, over the step time without: all wait in the all-reduce."""
@@ -283,6 +285,7 @@ class Year:
         self._down("reschedule", parts.reschedule_s)
         self._down("load", load_s)
         self._down("init", parts.init_s + self.job.init_extra_s)
+        self._down("replay", self.job.replay_s)
 
     def _slow_node(self, at_s: float, order: int, happening: Happening, agenda: list[tuple[float, int, Happening]]) -> None:
         self._train_until(at_s)
@@ -308,5 +311,5 @@ class Year:
         seconds = self.policy.tiers[0].stall_s + self.policy.tiers[0].load_s
         node = self.job.parts[FailureClass.NODE]
         whole = self.job.total_restart_s
-        seconds += node.init_s + self.job.init_extra_s if whole is None else whole
+        seconds += node.init_s + self.job.init_extra_s + self.job.replay_s if whole is None else whole
         self._down(name, seconds)
