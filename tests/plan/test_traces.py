@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from hinan.cli.main import app
 from hinan.core.errors import ConfigError
@@ -123,6 +123,53 @@ def test_a_small_trace_is_fitted(tmp_path: Path) -> None:
     fitted = table_of(read_trace(path, nodes=4))
     assert fitted.total_per_node_day == pytest.approx(0.05)
     assert read_trace(path, nodes=4).faults[0].ended_s == 3 * DAY_S
+
+
+def start(node: str, day: float) -> dict[str, object]:
+    return {"node_id": node, "event_time": day, "event_type": "fault_start", "fault_type": {"Class": "GPU", "Desc": "lost"}}
+
+
+def fitted_to(tmp_path: Path, events: list[dict[str, object]], *words: str) -> Result:
+    """`hinan plan --trace` on these events."""
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(events), encoding="utf-8")
+    return CliRunner().invoke(app, ["plan", "--params", "70B", "--trace", str(path), *words])
+
+
+def test_times_that_are_no_days_are_refused_by_name(tmp_path: Path) -> None:
+    """Seconds since 1970 instead of days: the event and its node are named, and no 300-digit MTTI is printed."""
+    for day in (1e300, 1.7e9):
+        result = fitted_to(tmp_path, [start("a", 1), start("b7", day)])
+        assert isinstance(result.exception, ConfigError)
+        assert "event 1 (node b7) is at day" in str(result.exception)
+    refused = CliRunner().invoke(app, ["plan", "--rate", "1e-300"])
+    assert (refused.exit_code, "no such job was meant" in refused.output) == (1, True)
+    refused = CliRunner().invoke(app, ["plan", "--mtti", "1e300d"])
+    assert (refused.exit_code, "longer than a million years" in refused.output) == (1, True)
+
+
+def test_an_event_that_stands_twice_counts_once_and_is_named(tmp_path: Path) -> None:
+    """The rate does not double; the answer says which event it was. Two faults at once on two nodes stay two."""
+    events = [start(node, day) for node in "ab" for day in range(1, 16)]
+    once = json.loads(fitted_to(tmp_path, events, "--json").output)
+    twice = json.loads(fitted_to(tmp_path, [*events, *events], "--json").output)
+    assert twice["mtti_s"] == once["mtti_s"]
+    assert not [text for text in once["warnings"] if "trace" in text]
+    (warning,) = [text for text in twice["warnings"] if "trace" in text]
+    assert warning == "trace: 30 events stand in it twice and count once (event 30, fault_start of node a on day 1)"
+
+
+def test_few_faults_are_warned_of_with_their_interval(tmp_path: Path) -> None:
+    """One event is an MTTI between a fifth of it and twenty times it (Poisson, 90 %: 0.0513 to 4.744 expected)."""
+    answer = json.loads(fitted_to(tmp_path, [start("a", 30)], "--json").output)
+    (warning,) = [text for text in answer["warnings"] if "few" in text]
+    assert "one fault is few: the MTTI may be 0.21 to 19 times the one shown (90 % interval)" in warning
+
+
+def test_a_trace_and_a_table_are_two_answers(tmp_path: Path) -> None:
+    """--trace beside --failures is refused by name."""
+    refused = fitted_to(tmp_path, [start("a", 30)], "--failures", "rsc1")
+    assert "--trace and --failures say the same thing" in refused.output
 
 
 @pytest.mark.parametrize("shape", ["weibull:0.62", "bursts:0.3,200s", "lemons", "racks:4,60s", "replay"])

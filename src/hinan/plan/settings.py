@@ -25,6 +25,8 @@ from hinan.plan.origin import GIVEN, Origin, default, guessed
 from hinan.plan.rivals import check_rivals
 from hinan.plan.scenario import BYTES_PER_PARAMETER, RESTARTS, Demands, Job, Restart, RestartParts, Scenario, Store
 
+LONGEST_S = 1e6 * 365.25 * DAY_S
+"""No plan is about longer times, and floats lose the seconds of a step beside them."""
 _SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 
 
@@ -96,7 +98,10 @@ def _above_zero(value: float, text: str) -> float:
 
 
 def _duration(text: str) -> float:
-    return _above_zero(parse_seconds(text), text)
+    value = _above_zero(parse_seconds(text), text)
+    if value > LONGEST_S:
+        raise ConfigError(f"{text!r} is longer than a million years", value=text)
+    return value
 
 
 def _duration_or_zero(text: str) -> float:
@@ -279,6 +284,11 @@ def scenario_from(
         rate = DAY_S / (nodes * v["mtti"])
         failures = failures.scaled(rate / failures.total_per_node_day, why=f", scaled to the MTTI {who.kind}")
         scenario = replace(scenario, failures=failures, mtti_origin=who)
+    if scenario.mtti_s > LONGEST_S:
+        raise Infeasible(
+            [f"an interruption every {scenario.mtti_s / (365.25 * DAY_S):.3g} years: no such job was meant"],
+            {"mtti": "365d", "rate": ""},
+        )
     return scenario
 
 

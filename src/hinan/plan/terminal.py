@@ -101,7 +101,7 @@ def curve(found: Answer, *, height: int = 10) -> str:
         lines.append(f"{label:>9.3%} |{''.join(rows[index])}".rstrip())
     lines.append(" " * 11 + " " * best + "^")
     first, last = format_seconds(points[0][0]), format_seconds(points[-1][0])
-    lines.append(f"{'':>11}{first}{last:>{len(points) - len(first)}}")
+    lines.append(f"{'':>11}{first}{last:>{max(1, len(points) - len(first))}}")
     return "\n".join(lines)
 
 

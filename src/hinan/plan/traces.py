@@ -1,7 +1,8 @@
 """Failure traces: reading the InfiniteHBD format, what they say, and a table fitted to them.
 
 Owns:      the reader and the fits (rate, Weibull shape, repair times, concentration on few nodes).
-Promises:  a trace that is not one is refused with what is wrong and where.
+Promises:  a trace that is not one is refused with what is wrong and where; what makes its figures doubtful (the same
+           event twice, few faults) is said in the table's warning.
 Never:     ships a trace. The figures derived from the public one stand in `failures.py` with their source.
 """
 
@@ -18,9 +19,14 @@ import numpy as np
 
 from hinan.core.errors import ConfigError
 from hinan.plan.failures import DAY_S, FailureClass, FailureTable
+from hinan.plan.posterior import gamma_quantile
 
 _SERVERS = 400
 """Servers of the InfiniteHBD trace: the file names only those that failed (231 of 400)."""
+LONGEST_D = 36_525
+"""A hundred years: event times beyond are no days since a trace began."""
+FEW_FAULTS = 20
+"""Below this the rate is uncertain by more than a factor of two between the ends of its 90 % interval."""
 _FOUND_BY_TESTS = ("Stress Test Failure", "Training Task Troubleshooting")
 
 
@@ -44,6 +50,8 @@ class Trace:
     horizon_s: float
     nodes: int
     source: str
+    notes: tuple[str, ...] = ()
+    """What makes it doubtful."""
 
     @property
     def per_node_day(self) -> float:
@@ -57,7 +65,7 @@ class Trace:
             for f in self.faults
             if start_s <= f.at_s < end_s
         )
-        return Trace(part, end_s - start_s, self.nodes, self.source)
+        return Trace(part, end_s - start_s, self.nodes, self.source, self.notes)
 
 
 def read_trace(path: Path, *, nodes: int | None = None) -> Trace:
@@ -74,16 +82,20 @@ def read_trace(path: Path, *, nodes: int | None = None) -> Trace:
         raise ConfigError(f"trace {path}: {error}") from error
     if not isinstance(events, list) or not events:
         raise ConfigError(f"trace {path}: a non-empty list of events was expected")
-    rows = [_event(event, index, path) for index, event in enumerate(events)]
+    rows, notes = _once([_event(event, index, path) for index, event in enumerate(events)])
     named = len({row[0] for row in rows})
     fleet = nodes or max(named, _SERVERS)
     faults = _pair(rows)
     if not faults:
         raise ConfigError(f"trace {path}: no fault_start in it")
-    return Trace(faults, max(row[1] for row in rows), fleet, str(path.name))
+    return Trace(faults, max(row[1] for row in rows), fleet, str(path.name), notes)
 
 
-def _event(event: Any, index: int, path: Path) -> tuple[str, float, str, dict[str, str]]:
+Row = tuple[str, float, str, dict[str, str]]
+"""Node, time [s], start or end, the fault."""
+
+
+def _event(event: Any, index: int, path: Path) -> Row:
     try:
         at_s = float(event["event_time"]) * DAY_S
         kind, fault = str(event["event_type"]), dict(event.get("fault_type") or {})
@@ -92,10 +104,27 @@ def _event(event: Any, index: int, path: Path) -> tuple[str, float, str, dict[st
         raise ConfigError(f"trace {path}: event {index} is not readable: {error!r}") from error
     if not math.isfinite(at_s) or at_s < 0 or kind not in ("fault_start", "fault_end"):
         raise ConfigError(f"trace {path}: event {index} has time {at_s / DAY_S} d and type {kind!r}")
+    if at_s > LONGEST_D * DAY_S:
+        raise ConfigError(
+            f"trace {path}: event {index} (node {node}) is at day {at_s / DAY_S:.4g}, over a hundred years; "
+            "event_time counts days from the start of the trace"
+        )
     return node, at_s, kind, fault
 
 
-def _pair(rows: Sequence[tuple[str, float, str, dict[str, str]]]) -> tuple[Fault, ...]:
+def _once(rows: Sequence[Row]) -> tuple[list[Row], tuple[str, ...]]:
+    """Events without repetitions, and a note that names the first one."""
+    kept: dict[str, Row] = {}
+    again = []
+    for index, row in enumerate(rows):
+        if repr(row) in kept:
+            again.append(f"event {index}, {row[2]} of node {row[0]} on day {row[1] / DAY_S:.6g}")
+        kept.setdefault(repr(row), row)
+    many = f"{len(again)} events stand in it twice" if len(again) > 1 else "an event stands in it twice"
+    return [*kept.values()], (f"{many} and count once ({again[0]})",) if again else ()
+
+
+def _pair(rows: Sequence[Row]) -> tuple[Fault, ...]:
     ends: dict[tuple[str, str], list[float]] = {}
     for node, at_s, kind, fault in rows:
         if kind == "fault_end":
@@ -132,7 +161,17 @@ def table_of(trace: Trace, *, with_tests: bool = True) -> FailureTable:
     for fault in trace.faults:
         if with_tests or not fault.by_test:
             rates[fault.failure] = rates.get(fault.failure, 0.0) + 1 / node_days
-    return FailureTable("trace", rates, f"{trace.source}: {len(trace.faults)} faults, {node_days:,.0f} node-days")
+    source = f"{trace.source}: {len(trace.faults)} faults, {node_days:,.0f} node-days"
+    return FailureTable("trace", rates, source, "; ".join([*trace.notes, *_few(len(trace.faults))]) or None)
+
+
+def _few(faults: int) -> list[str]:
+    """What so few faults say about the mean time between them: exact 90 % interval of a Poisson count."""
+    if faults >= FEW_FAULTS:
+        return []
+    longest, shortest = faults / gamma_quantile(faults, 0.05), faults / gamma_quantile(faults + 1, 0.95)
+    count = f"{faults} faults are" if faults > 1 else "one fault is"
+    return [f"{count} few: the MTTI may be {shortest:.2g} to {longest:.2g} times the one shown (90 % interval)"]
 
 
 def table_from_trace(path: Path) -> FailureTable:
