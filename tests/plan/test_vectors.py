@@ -1,6 +1,7 @@
 """The published and derived numbers come out, from the formulas a designer can call."""
 
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner
@@ -71,3 +72,27 @@ def test_bad_inputs_are_refused(kind: str, given: dict[str, str]) -> None:
     """Zero, negative, NaN, unknown units: an error that names it, never a number."""
     with pytest.raises(ConfigError):
         compute(kind, given)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("tree ranks=-4 size_bytes=1GB bytes_per_s=1GB/s", "ranks is a whole number, one or more, not -4"),
+        ("ring ranks=2.7 size_bytes=1GB bytes_per_s=1GB/s", "ranks is a whole number"),
+        ("counted interruptions=-4 days=1 gpus=8 gpus_per_node=8", "interruptions is a whole number"),
+        ("save state_bytes=1GB duration_s=-5 interval_s=60", "duration_s must be a finite number, zero or more"),
+        ("save state_bytes=1GB duration_s=0 interval_s=60", "out of range"),
+        ("pairs nodes=10.9", "nodes is a whole number"),
+        ("pairs nodes=10 lost=0.5", "lost is a whole number, zero or more"),
+        ("levels mtti_s=1h share=0.5,0.9 stall_s=1,2 restart_s=1,2", "0.5,0.9 sum to 1.4"),
+        ("levels mtti_s=1h share=-0.5,0.9 stall_s=1,2 restart_s=1,2", "share must lie between 0 and 1"),
+        ("spares nodes=8 down_ratio=1.5", "down_ratio must lie between 0 and 1"),
+        ("copy state_bytes=0 gpus=8 bytes_per_s=1GB/s", "state_bytes must be a finite number above zero"),
+        ("verified verify_s=1 stall_s=1 fail_per_s=5min silent_per_s=0", "fail_per_s: '5min' is not a number"),
+    ],
+)
+def test_a_formula_refuses_what_its_inputs_cannot_be(words: str, said: str) -> None:
+    """Counts are whole, shares lie in 0-1 and sum to one at most, nothing is negative: refused by name."""
+    kind, *given = words.split()
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        compute(kind, dict(text.split("=", 1) for text in given))

@@ -1,24 +1,21 @@
 """Formulas by name, for `hinan plan --formula`: text inputs with units in, named numbers out.
 
-Owns:      the register of kinds and the reading of their inputs. The vectors of the self-check run through here, so
-           what is checked is what a designer can call with other numbers.
-Promises:  an input's unit follows from its name: `_s` takes "5min", `_bytes` "1GB", `_bytes_per_s` "450GB/s"; bare
-           numbers are seconds or bytes there. Lists are written with commas.
+Owns:      the register of kinds. The vectors of the self-check run through here, so what is checked is what a designer
+           can call with other numbers.
+Relies on: `inputs.py` for units and ranges: what a name promises, a kind need not check.
 """
 
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Mapping
 
 from hinan.core.errors import ConfigError
-from hinan.core.units import parse_bytes, parse_bytes_per_s, parse_seconds
 from hinan.plan import collectives, formulas
 from hinan.plan.arrivals import Exponential
-from hinan.plan.checks import ratio
 from hinan.plan.exact import exact_ettr
 from hinan.plan.failures import INFINITEHBD_DAYS, INFINITEHBD_NODES_BY_FAULTS
+from hinan.plan.inputs import read_input
 from hinan.plan.joint import Bounds, solve
 from hinan.plan.levels import Cause, Level
 from hinan.plan.montecarlo import Track, simulate
@@ -78,7 +75,6 @@ def _levels(mtti_s: float, share: list[float], stall_s: list[float], restart_s: 
     """Several levels: each alone to first order, then nested by the exact form and by simulation."""
     if not len(share) == len(stall_s) == len(restart_s):
         raise ConfigError("share, stall_s and restart_s need one entry per level")
-    ratio(sum_of_shares=min(1.0, round(sum(share), 9)))
     rates = [part / mtti_s for part in share]
     rows = list(zip(rates, stall_s, restart_s, strict=True))
     levels = [Level(f"level{i}", c, (Cause(f"class{i}", p, r),)) for i, (p, c, r) in enumerate(rows, start=1)]
@@ -276,7 +272,7 @@ def compute(name: str, given: Mapping[str, str]) -> Values:
     """A formula by name with inputs as text.
 
     Raises:
-        ConfigError: unknown formula or input, a missing one, or a text that cannot be read.
+        ConfigError: unknown formula or input, a missing one, or a text that cannot be read or is out of range.
     """
     if name not in KINDS:
         raise ConfigError("formulas: " + "; ".join(f"{kind}({_inputs(kind)})" for kind in KINDS), name=name)
@@ -285,7 +281,7 @@ def compute(name: str, given: Mapping[str, str]) -> Values:
     missing = [n for n, p in parameters.items() if p.default is inspect.Parameter.empty and n not in given]
     if unknown or missing:
         raise ConfigError(f"{name} takes {_inputs(name)}; unknown: {unknown or 'none'}, missing: {missing or 'none'}")
-    values = {n: _read(n, text, many="list" in str(parameters[n].annotation)) for n, text in given.items()}
+    values = {n: read_input(n, text, many="list" in str(parameters[n].annotation)) for n, text in given.items()}
     try:
         return KINDS[name](**values)
     except (OverflowError, ZeroDivisionError) as error:
@@ -294,25 +290,3 @@ def compute(name: str, given: Mapping[str, str]) -> Values:
 
 def _inputs(name: str) -> str:
     return ", ".join(inspect.signature(KINDS[name]).parameters)
-
-
-def _read(name: str, text: str, *, many: bool) -> float | list[float]:
-    if many:
-        return [_number(name, part) for part in text.split(",")]
-    return _number(name, text)
-
-
-def _number(name: str, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        if name.endswith("_bytes_per_s") or name == "bytes_per_s":
-            return parse_bytes_per_s(text)
-        if name.endswith("_bytes"):
-            return float(parse_bytes(text))
-        if name.endswith("_s"):
-            return parse_seconds(text)
-        raise ConfigError(f"{name}: {text!r} is not a number", value=text) from None
-    if not math.isfinite(value):
-        raise ConfigError(f"{name}: {text!r} is not a finite number", value=text)
-    return value
