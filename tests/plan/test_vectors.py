@@ -96,3 +96,16 @@ def test_a_formula_refuses_what_its_inputs_cannot_be(words: str, said: str) -> N
     kind, *given = words.split()
     with pytest.raises(ConfigError, match=re.escape(said)):
         compute(kind, dict(text.split("=", 1) for text in given))
+
+
+def test_one_slow_rank_and_one_slow_link_by_name() -> None:
+    """All wait in the all-reduce: 4 s of compute 1.5 times slower make 5 s steps 7; a ring runs at its slowest link."""
+    assert compute("slow-rank", {"compute_s": "4s", "allreduce_s": "1s", "slow_factor": "1.5"}) == {
+        "step_s": 7,
+        "slowdown": pytest.approx(1.4),
+        "lost": pytest.approx(2 / 7),
+    }
+    link = {"ranks": "2", "size_bytes": "1GB", "bytes_per_s": "10GB/s", "slow_bytes_per_s": "2GB/s"}
+    assert compute("slow-link", link) == {"time_s": pytest.approx(0.5), "slowdown": pytest.approx(5)}
+    with pytest.raises(ConfigError, match="slow_factor is a slowdown"):
+        compute("slow-rank", {"compute_s": "4s", "allreduce_s": "1s", "slow_factor": "0.5"})

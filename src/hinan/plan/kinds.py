@@ -178,6 +178,30 @@ def _hierarchical(
     }
 
 
+def _slow_link(
+    ranks: float, size_bytes: float, bytes_per_s: float, slow_bytes_per_s: float, latency_s: float = 0.0
+) -> Values:
+    """A ring with one slow link, against the same ring without."""
+    time_s = collectives.ring_with_slow_link_s(
+        ranks=int(ranks),
+        size_bytes=size_bytes,
+        bytes_per_s=bytes_per_s,
+        slow_bytes_per_s=slow_bytes_per_s,
+        latency_s=latency_s,
+    )
+    even_s = collectives.ring_allreduce_s(
+        ranks=int(ranks), size_bytes=size_bytes, bytes_per_s=bytes_per_s, latency_s=latency_s
+    )
+    return {"time_s": time_s, "slowdown": time_s / even_s if even_s else 1.0}
+
+
+def _slow_rank(compute_s: float, allreduce_s: float, slow_factor: float) -> Values:
+    """The step of all ranks when one computes slower, and what of all GPU time that takes."""
+    step_s = collectives.step_with_slow_rank_s(compute_s=compute_s, allreduce_s=allreduce_s, slow_factor=slow_factor)
+    even_s = compute_s + allreduce_s
+    return {"step_s": step_s, "slowdown": step_s / even_s, "lost": 1 - even_s / step_s}
+
+
 def _daly(stall_s: float, mtti_s: float) -> Values:
     tau_s = formulas.daly_interval_s(stall_s=stall_s, mtti_s=mtti_s)
     return {"interval_s": tau_s, "interval_min": tau_s / 60}
@@ -262,6 +286,8 @@ KINDS: Mapping[str, Callable[..., Values]] = {
     "ring": _ring,
     "tree": _tree,
     "hierarchical": _hierarchical,
+    "slow-link": _slow_link,
+    "slow-rank": _slow_rank,
     "bus": _bus,
     "what-if": _whatif,
     "trace-job": _trace_job,
