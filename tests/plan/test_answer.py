@@ -173,6 +173,17 @@ def test_eight_times_80_gb_into_2_tb(keep: str, peers: str, fits: bool) -> None:
     assert (Tier.PEER in [tier["tier"] for tier in answer["tiers"]]) is (fits and peers == "1")
 
 
+def test_a_peers_copies_take_room_also_without_a_ram_tier() -> None:
+    """Two slots of a partner's image for each peer copy: counted, shown, and held against the budget."""
+    words = ("--gpus", "1024", "--keep", "0.4", "--step", "5s", "--tiers", "peer,shared")
+    answer = ask(*words)
+    assert (answer["slots"], answer["ram"]["peer_slots"]) == (0, 2)
+    assert answer["ram"]["needed_bytes"] == pytest.approx(2 * 0.4 * 8 * 80e9, rel=0.02)
+    assert "mode ram, 0 slots and 2 for peers" in CliRunner().invoke(app, ["plan", *words]).output
+    refused = CliRunner().invoke(app, ["plan", *words, "--ram", "300GB"])
+    assert (refused.exit_code, "evacuation needs 520.6 GB of RAM per node" in refused.output) == (1, True)
+
+
 def test_small_ram_goes_through_the_ring() -> None:
     """No room for two images: the ring, with the stall of the drives; asked for, GDS spares the DRAM."""
     answer = ask("--gpus", "1024", "--keep", "0.9", "--ram", "700GB", "--step", "5s")

@@ -147,15 +147,16 @@ def ram_sum(scenario: Scenario, mode: str, *, open_drains: int, peers: bool) -> 
     """What evacuation needs of a node's RAM.
 
     Slots: the newest complete step, the one being filled, and one for each drain still open on another step.
+    A peer's copies take two more per copy, also where the node keeps none of its own and sends through a ring.
     """
     budget = scenario.machine.ram_bytes
     if scenario.demands.ram_budget_bytes is not None:
         budget = scenario.demands.ram_budget_bytes
-    if mode != "ram":
-        return Ram(0.0, 0, 0, float(RING_BYTES), budget)
     image = scenario.node_bytes
-    slots = 2 + open_drains
     peer_slots = 2 * scenario.demands.peer_copies if peers else 0
+    if mode != "ram":
+        return Ram(image if peers else 0.0, 0, peer_slots, float(RING_BYTES), budget)
+    slots = 2 + open_drains
     return Ram(image, slots, peer_slots, image * SLOT_OVERHEAD_RATIO, budget)
 
 

@@ -22,7 +22,7 @@ def table(found: Answer) -> str:
         f"{scenario.job.gpus:,} GPUs on {scenario.nodes:,} nodes ({scenario.machine.name}), "
         f"interrupted every {format_seconds(scenario.mtti_s)}",
         f"state {scenario.job.state_bytes / 1e12:.4g} TB, {scenario.job.gpu_bytes / 1e9:.4g} GB per GPU, "
-        f"mode {found.design.variant.mode}, {found.design.ram.slots} slots",
+        f"mode {found.design.variant.mode}, {_slots(found)}",
         *([scenario.measured] if scenario.measured else []),
         "",
         f"{'tier':<8}{'every':>14}{'steps':>9}{'stall':>10}{'drain':>12}{'kept':>6}  limited by",
@@ -34,6 +34,11 @@ def table(found: Answer) -> str:
     ]
     lines += ["", *_witness_lines(found), "", *_loss_lines(found), "", *_class_lines(found), "", *_tail(found)]
     return "\n".join(wrapped for line in lines for wrapped in _wrap(line))
+
+
+def _slots(found: Answer) -> str:
+    ram = found.design.ram
+    return f"{ram.slots} slots" + (f" and {ram.peer_slots} for peers" if ram.peer_slots else "")
 
 
 def _witness_lines(found: Answer) -> list[str]:
