@@ -184,6 +184,19 @@ def test_a_peers_copies_take_room_also_without_a_ram_tier() -> None:
     assert (refused.exit_code, "evacuation needs 520.6 GB of RAM per node" in refused.output) == (1, True)
 
 
+def test_a_refusal_says_which_of_its_numbers_nobody_gave() -> None:
+    """A restart against the MTTI: its parts are guesses, unless they or the whole are given."""
+    words = ["plan", "--gpus", "1024", "--mtti", "1min"]
+    refused = CliRunner().invoke(app, [*words, "--json"])
+    reason = next(text for text in json.loads(refused.output)["impossible"] if text.startswith("a restart takes "))
+    assert "(guessed: restart.init_per_1k_nodes_s, " in reason
+    assert "restart.parts" in reason
+    assert "job.floor_s" not in reason
+    whole = CliRunner().invoke(app, [*words, "--restart", "2min"]).output
+    assert "restart.parts" not in whole
+    assert "a restart takes 120 s" in whole
+
+
 def test_small_ram_goes_through_the_ring() -> None:
     """No room for two images: the ring, with the stall of the drives; asked for, GDS spares the DRAM."""
     answer = ask("--gpus", "1024", "--keep", "0.9", "--ram", "700GB", "--step", "5s")

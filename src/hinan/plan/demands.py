@@ -8,6 +8,7 @@ Never:     answers. A scenario that passes may still be a bad idea; the price of
 from __future__ import annotations
 
 from hinan.plan import costs
+from hinan.plan.assumed import resting_on
 from hinan.plan.checks import Infeasible
 from hinan.plan.design import Design, Variant, best_design, ram_of, rate_per_s, restart_parts_s, variants
 from hinan.plan.design import answers as answering
@@ -18,6 +19,18 @@ from hinan.plan.scenario import Scenario
 LEAST_ETTR = 0.01
 """Below this the job makes no progress worth the name, and floats stop holding the expected time."""
 _MARGIN = 1.02
+_SIZE = ("job.gpus", "job.state_bytes", "job.shard_gpus", "machine.hbm_bytes")
+_DRAIN = ("job.state_bytes", "store.write_bytes_per_s", "store.drain_s")
+_STALL = ("job.floor_s", "job.hideable_ratio", "job.step_s", "machine.d2h_bytes_per_s", "store.interference_ratio")
+_RESTART = (
+    "restart.parts",
+    "restart.init_per_1k_nodes_s",
+    "restart.load_s",
+    "restart.replay_s",
+    "restart.total_s",
+    "store.read_bytes_per_s",
+)
+"""Inputs on which the refusals of a kind rest."""
 
 
 def checked_design(scenario: Scenario) -> Design:
@@ -26,14 +39,22 @@ def checked_design(scenario: Scenario) -> Design:
     Raises:
         Infeasible: what cannot hold, in sentences, and settings nearer to what can.
     """
-    check_fits_hbm(scenario)
-    check_ram(scenario)
-    check_pace(scenario)
-    check_redo(scenario)
-    design = best_design(scenario)
-    check_restart(scenario, design)
-    check_progress(scenario, design)
-    check_price(scenario, design)
+    with resting_on(scenario, *_SIZE):
+        check_fits_hbm(scenario)
+    with resting_on(scenario, *_SIZE, "machine.ram_bytes"):
+        check_ram(scenario)
+    with resting_on(scenario, *_DRAIN, "failures"):
+        check_pace(scenario)
+    with resting_on(scenario, *_DRAIN):
+        check_redo(scenario)
+    with resting_on(scenario, *_DRAIN, *_STALL):
+        design = best_design(scenario)
+    with resting_on(scenario, *_RESTART, "failures"):
+        check_restart(scenario, design)
+    with resting_on(scenario, *_STALL, *_RESTART, "failures"):
+        check_progress(scenario, design)
+    with resting_on(scenario, *_STALL, *_RESTART, "failures", "machine.usd_per_gpu_hour"):
+        check_price(scenario, design)
     return design
 
 
