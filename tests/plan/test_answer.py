@@ -197,6 +197,19 @@ def test_a_refusal_says_which_of_its_numbers_nobody_gave() -> None:
     assert "a restart takes 120 s" in whole
 
 
+def test_a_stall_limit_names_the_limit_that_it_meets() -> None:
+    """The interval given, not a redo limit that nobody set; and shares small enough to see."""
+    given = CliRunner().invoke(app, ["plan", *LLAMA, "--interval", "5min", "--max-stall", "0.00001%"])
+    assert given.exit_code == 1
+    assert (
+        "the interval given (300 s) asks for saves that cost at least 0.00167% of the time, 0.00001% are allowed"
+        in given.output
+    )
+    assert "redo limit" not in given.output
+    redo = CliRunner().invoke(app, ["plan", *LLAMA, "--max-redo", "5min", "--max-stall", "0.00001%"])
+    assert "impossible: the redo limit asks for saves" in redo.output
+
+
 def test_small_ram_goes_through_the_ring() -> None:
     """No room for two images: the ring, with the stall of the drives; asked for, GDS spares the DRAM."""
     answer = ask("--gpus", "1024", "--keep", "0.9", "--ram", "700GB", "--step", "5s")
@@ -303,3 +316,14 @@ def test_switches_that_cannot_be_followed_are_refused(words: list[str], named: s
     assert isinstance(result.exception, ConfigError)
     assert named in str(result.exception)
     assert not result.output
+
+
+def test_the_sweep_fits_80_columns_without_cutting_words() -> None:
+    """Regimes and reasons go on in the next line, below themselves; nothing is lost."""
+    words = ["plan", "--scale", "--params", "405B", "--step", "5s"]
+    text = CliRunner().invoke(app, words).output
+    points = json.loads(CliRunner().invoke(app, [*words, "--json"]).output)["points"]
+    assert max(len(line) for line in text.splitlines()) <= 80
+    whole = " ".join(text.split())
+    assert points[0]["impossible"] in re.sub(r"\s+", " ", whole)
+    assert whole.count("restart>save") == sum(point["restart_overtakes"] for point in points) > 0

@@ -97,9 +97,26 @@ def _check_stall_budget(levels: Sequence[Level], most: Sequence[float], bounds: 
     lowest = sum(level.stall_s / high for level, high in zip(levels, most, strict=True) if math.isfinite(high))
     if lowest > bounds.max_stall_ratio:
         raise Infeasible(
-            [f"the redo limit costs at least {lowest:.3%} of stall, {bounds.max_stall_ratio:.3%} are allowed"],
+            [
+                f"{_longest_set_by(levels, bounds)} asks for saves that cost at least {_percent(lowest)} of the time, "
+                f"{_percent(bounds.max_stall_ratio)} are allowed"
+            ],
             _stall_allowed(lowest * 1.02),
         )
+
+
+def _percent(ratio: float) -> str:
+    """As many digits as a small share needs."""
+    return f"{float(f'{ratio * 100:.3g}'):.10f}".rstrip("0").rstrip(".") + "%"
+
+
+def _longest_set_by(levels: Sequence[Level], bounds: Bounds) -> str:
+    """Who forbids longer intervals."""
+    limited = [level for level in levels if math.isfinite(level.most_interval_s)]
+    who = [] if bounds.fixed_first_s is None else [f"the interval given ({bounds.fixed_first_s:.4g} s)"]
+    who += ["the redo limit"] * any(level.causes for level in limited)
+    who += [f"a commit at least every {level.most_interval_s:.4g} s" for level in limited if not level.causes]
+    return " with ".join(who)
 
 
 def _stall_allowed(ratio: float) -> dict[str, str]:

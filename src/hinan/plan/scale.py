@@ -15,6 +15,7 @@ Regimes, named by how the interval of the fastest tier moves with the number of 
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -157,18 +158,26 @@ def scale_json(points: Sequence[Point]) -> dict[str, Any]:
     return {"points": [asdict(point) for point in points], "meetings": meetings(points)}
 
 
+def _hung(row: str, text: str) -> list[str]:
+    """A row with its last column in as many lines as 80 columns need, each below the other."""
+    return textwrap.wrap(
+        text, 80, initial_indent=row, subsequent_indent=" " * len(row), break_long_words=False, break_on_hyphens=False
+    )
+
+
 def scale_text(points: Sequence[Point]) -> str:
     """The sweep for a terminal."""
     lines = [f"{'GPUs':>9}{'MTTI':>15}{'every':>13}{'durable':>14}{'ETTR':>8}  regime"]
     for p in points:
         if p.interval_s is None or p.durable_interval_s is None or p.ettr is None:
-            lines.append(f"{p.gpus:>9,}{format_seconds(p.mtti_s):>15}  impossible: {(p.impossible or '')[:52]}")
+            lines += _hung(f"{p.gpus:>9,}{format_seconds(p.mtti_s):>15}  ", f"impossible: {p.impossible or ''}")
             continue
         marks = [m for m, on in (("restart>save", p.restart_overtakes), ("drain", p.drain_binds)) if on]
-        lines.append(
+        row = (
             f"{p.gpus:>9,}{format_seconds(p.mtti_s):>15}{format_seconds(p.interval_s):>13}"
-            f"{format_seconds(p.durable_interval_s):>14}{p.ettr:>8.4f}  {'; '.join([p.regime, *marks])}"[:80]
+            f"{format_seconds(p.durable_interval_s):>14}{p.ettr:>8.4f}  "
         )
+        lines += _hung(row, "; ".join([p.regime, *marks]))
     for what, gpus in meetings(points).items():
         lines.append(f"{what.replace('_', ' ')}: {f'{gpus:,} GPUs' if gpus else 'nowhere in this range'}")
     return "\n".join(lines)
