@@ -136,6 +136,8 @@ def test_bad_input_says_what_is_missing_and_the_way_out(ran: Job, tmp_path: Path
         return str(result.exception)
 
     assert "does not exist" in refusal(tmp_path / "none")
+    (tmp_path / "file").write_bytes(b"")
+    assert "file is a file, not the directory of a run" in refusal(tmp_path / "file")
     (tmp_path / "empty").mkdir()
     assert "has no run.json" in refusal(tmp_path / "empty")
     copy = tmp_path / "copy"

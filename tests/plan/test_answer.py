@@ -318,6 +318,27 @@ def test_switches_that_cannot_be_followed_are_refused(words: list[str], named: s
     assert not result.output
 
 
+def test_many_generations_keep_their_column() -> None:
+    """A latency of 60 days keeps hundreds of thousands of generations, apart from the drain, in 80 columns."""
+    words = ["plan", "--mtti", "3h", "--stall", "1ms", "--drain", "5.6s", "--latency", "60d", "--tiers", "shared"]
+    text = CliRunner().invoke(app, words).output
+    (row,) = [line for line in text.splitlines() if line.startswith("shared ")]
+    assert re.search(r"5\.6 s +\d{6}  ", row), row
+    assert len(row) <= 80
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--usd-per-gpu-hour", "-3"], "'-3' is not a price above zero; write it like '4'"),
+        (["--budget", "free"], "'free' is not a share or price above zero; write it like '5%' or '100000USD'"),
+    ],
+)
+def test_a_price_is_explained_as_a_price(words: list[str], said: str) -> None:
+    """The way to write it is that of the setting, not of a failure rate."""
+    assert said in CliRunner().invoke(app, ["plan", "--gpus", "1024", *words]).output
+
+
 def test_the_sweep_fits_80_columns_without_cutting_words() -> None:
     """Regimes and reasons go on in the next line, below themselves; nothing is lost."""
     words = ["plan", "--scale", "--params", "405B", "--step", "5s"]

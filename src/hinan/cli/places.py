@@ -27,7 +27,8 @@ def open_target(path: Path) -> Target:
     """
     target = Target(path.absolute())
     if not target.root.is_dir():
-        raise TargetError(f"{path} does not exist", target=str(path))
+        why = "is a file, not the directory of a run" if target.root.exists() else "does not exist"
+        raise TargetError(f"{path} {why}", target=str(path))
     target.run()
     return target
 

@@ -112,14 +112,22 @@ def _size(text: str) -> float:
     return _above_zero(float(parse_bytes(text)), text)
 
 
-def _rate(text: str) -> float:
+def _number_above_zero(text: str, what: str, example: str) -> float:
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if not 0 < value < math.inf:
-        raise ConfigError(f"{text!r} is not a rate above zero; write it like '0.00379'", value=text)
+        raise ConfigError(f"{text!r} is not a {what} above zero; write it like {example}", value=text)
     return value
+
+
+def _rate(text: str) -> float:
+    return _number_above_zero(text, "rate", "'0.00379'")
+
+
+def _price(text: str) -> float:
+    return _number_above_zero(text, "price", "'4'")
 
 
 def parse_tiers(text: str) -> tuple[Tier, ...]:
@@ -138,7 +146,8 @@ def parse_tiers(text: str) -> tuple[Tier, ...]:
 def _budget(text: str) -> tuple[str, float]:
     if text.strip().endswith("%"):
         return "max_loss_ratio", parse_share(text)
-    return "max_usd_per_day", _rate(re.sub(r"(?i)\s*usd(/day)?$", "", text.strip()))
+    bare = re.sub(r"(?i)\s*usd(/day)?$", "", text.strip())
+    return "max_usd_per_day", _number_above_zero(bare, "share or price", "'5%' or '100000USD'")
 
 
 def _mode(text: str) -> str:
@@ -185,7 +194,7 @@ SETTINGS: Mapping[str, Setting] = {
     "nvme": Setting(parse_bandwidth, "25GB/s", "NVMe write of a node"),
     "nic": Setting(parse_bandwidth, "400GB/s", "network of a node"),
     "gds": Setting(parse_bandwidth, "20GB/s", "HBM to NVMe by GPUDirect Storage, a node"),
-    "usd-per-gpu-hour": Setting(_rate, "4", "price of a GPU-hour"),
+    "usd-per-gpu-hour": Setting(_price, "4", "price of a GPU-hour"),
     "shard-gpus": Setting(parse_whole, "1024", "GPUs that share one copy of the state; fewer than --gpus: replicas"),
     "step": Setting(_duration, "5s", "training step; intervals then come in whole steps"),
     "hidden": Setting(parse_ratio, "0.8", "share of the copy hidden behind forward and backward"),

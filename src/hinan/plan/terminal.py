@@ -25,11 +25,11 @@ def table(found: Answer) -> str:
         f"mode {found.design.variant.mode}, {_slots(found)}",
         *([scenario.measured] if scenario.measured else []),
         "",
-        f"{'tier':<8}{'every':>14}{'steps':>9}{'stall':>10}{'drain':>12}{'kept':>6}  limited by",
+        f"{'tier':<8}{'every':>14}{'steps':>9}{'stall':>10}{'drain':>12}{'kept':>8}  limited by",
     ]
     lines += [
         f"{tier.tier:<8}{format_seconds(tier.interval_s):>14}{tier.interval_steps:>9}{format_seconds(tier.stall_s):>10}"
-        f"{format_seconds(tier.drain_s):>12}{tier.generations:>6}  {tier.limited_by}"
+        f"{format_seconds(tier.drain_s):>12}{tier.generations:>8}  {tier.limited_by}"
         for tier in found.tiers
     ]
     lines += ["", *_witness_lines(found), "", *_loss_lines(found), "", *_class_lines(found), "", *_tail(found)]
