@@ -17,9 +17,12 @@ from typer.testing import CliRunner, Result
 
 from hinan.cli.fromrun import measured_run
 from hinan.cli.main import app
+from hinan.cli.places import arena_of
 from hinan.core.errors import ConfigError, TargetError
 from hinan.core.ids import StepId, manifest_file
 from hinan.formats import records
+from hinan.formats.records import InputRecord
+from hinan.tiers.cadences import PROPOSAL, cadence_name
 from hinan.tiers.target import Target
 from tests.harness.job import Job
 from tests.harness.zygote import Zygote
@@ -124,6 +127,38 @@ def test_every_rank_is_read_and_a_step_without_one_is_left_out(ran: Job, tmp_pat
     figures = measured_run(copy).figures
     assert (figures["gpus"].value, figures["stall"].value) == (2, 1.0)
     assert "median of 5 x save" in figures["stall"].source
+
+
+def test_what_auto_measured_fills_in_what_the_target_does_not_tell(ran: Job) -> None:
+    """One restart is no figure of the target's, but auto decides on it; what the target tells stays the target's."""
+    arena = arena_of(ran.target)
+    if was_gone := not arena.exists:
+        arena.create()
+    inputs = {
+        "restart_s": InputRecord(2.5, "measured", "median of 1 in this run"),
+        "drain_s": InputRecord(77.0, "measured", "median of 3 in this run"),
+        "ram_mtti_s": InputRecord(9.0, "measured", "1 seen"),
+    }
+    name = cadence_name(9, 0, PROPOSAL)
+    arena.publish(name, records.CadenceRecord(9, 0, 0, 2, 1, "", "", 0.1, True, inputs))
+    try:
+        answer = ask("--from-run", ran.target_path, "--mtti", "3h")
+        guess = replace(inputs["restart_s"], kind="guessed")
+        arena.publish(
+            cadence_name(10, 0, PROPOSAL), records.CadenceRecord(10, 0, 0, 2, 1, "", "", 0.1, True, {"restart_s": guess})
+        )
+        of_guess = measured_run(ran.target_path)
+    finally:
+        for each in (name, cadence_name(10, 0, PROPOSAL)):
+            (arena.root / each).unlink(missing_ok=True)
+        if was_gone:
+            arena.root.rmdir()
+    restart = answer["inputs"]["restart.total_s"]
+    assert (restart["value"], restart["kind"]) == (2.5, "measured")
+    assert restart["source"] == f"{arena.root}: median of 1 in this run"
+    assert answer["inputs"]["store.drain_s"]["source"].startswith("run ")
+    assert not any("restart (1 usable" in text for text in answer["warnings"])
+    assert "restart" not in of_guess.figures
 
 
 def test_bad_input_says_what_is_missing_and_the_way_out(ran: Job, tmp_path: Path) -> None:

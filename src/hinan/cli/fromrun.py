@@ -1,17 +1,27 @@
-"""`hinan plan --from-run TARGET`: reads from a run's target what the planner can measure. No agent is asked."""
+"""`hinan plan --from-run TARGET`: reads from a run's target what the planner can measure. No agent is asked.
+
+Where the run's arena stands on this machine, what its trainers measured for `every="auto"` fills in what the target does
+not bear out: a restart of which there was only one, say.
+"""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Collection
 from pathlib import Path
 
-from hinan.cli.places import open_target
+from hinan.cli.places import arena_of, open_target
 from hinan.core.errors import FormatError, TargetError
 from hinan.core.ids import StepId
 from hinan.plan.attempts import Image, Save, attempts_of, clock_s
-from hinan.plan.measured import MeasuredRun, RunFacts, measure
+from hinan.plan.measured import Figure, MeasuredRun, RunFacts, measure, together
+from hinan.plan.origin import Kind
+from hinan.tiers.arena import Arena
+from hinan.tiers.cadences import in_force
 from hinan.tiers.target import COMMIT, Target
 
+_SETTINGS = {"step_s": "step", "stall_s": "stall", "drain_s": "drain", "restart_s": "restart"}
+"""What a cadence rests on, and the settings of the planner that say the same."""
 _OTHERWISE = "name the target of another run, or leave --from-run out and give --stall, --drain, --step and --mtti"
 
 
@@ -24,7 +34,8 @@ def measured_run(path: Path) -> MeasuredRun:
     """
     try:
         target = open_target(path)
-        return measure(_facts(target, f"run {target.run().run_id} at {path}"))
+        run = measure(_facts(target, f"run {target.run().run_id} at {path}"))
+        return together(run, _arenas_word(arena_of(target), run.figures)) or run
     except TargetError as error:
         raise TargetError(f"--from-run: {error}; {_OTHERWISE}", target=str(path)) from error
     except FormatError as error:
@@ -32,6 +43,20 @@ def measured_run(path: Path) -> MeasuredRun:
     except OSError as error:
         why = error.strerror or str(error)
         raise TargetError(f"--from-run: {path} cannot be read ({why}); {_OTHERWISE}", target=str(path)) from error
+
+
+def _arenas_word(arena: Arena, known: Collection[str]) -> MeasuredRun | None:
+    """The measured inputs of the cadence in force that the target does not tell; None without an arena here, or any."""
+    if not arena.exists:
+        return None
+    standing = in_force(arena, [slot.sealed.step_id for slot in arena.scan() if slot.sealed is not None])
+    inputs = {} if standing is None else standing.now.inputs
+    figures = {
+        setting: Figure(inputs[name].value, f"{arena.root}: {inputs[name].source}")
+        for name, setting in _SETTINGS.items()
+        if setting not in known and name in inputs and inputs[name].kind == Kind.MEASURED
+    }
+    return MeasuredRun(f"its arena {arena.root}", figures) if figures else None
 
 
 def _facts(target: Target, where: str) -> RunFacts:
