@@ -2,7 +2,8 @@
 
 Owns:      precedence between sources, parents from bus numbers, port kinds from the tree, GPU numbering, and the mark
            "suspect" on capabilities that nothing else in the machine agrees with.
-Promises:  order of the sources does not matter; a fact once known is never overwritten by a weaker source.
+Promises:  order of the sources does not matter; a fact once known is never overwritten by a weaker source. What they
+           contradict each other on is unknown (`join`).
 Relies on: `nvidia-smi`, NVML and nvbandwidth counting GPUs in PCI address order, unless the source says an index.
 """
 
@@ -15,6 +16,7 @@ import msgspec
 
 from hinan.wire.address import split_address
 from hinan.wire.identity import gpu_name, max_gt_s_of_gpu, virtual_vendor
+from hinan.wire.join import NCCL, dispute_note, join_functions, mixed_evidence
 from hinan.wire.link import speeds_of_raw
 from hinan.wire.missing import lost_from_measurements, lost_from_topology
 from hinan.wire.missing import notes as missing_notes
@@ -30,8 +32,10 @@ def merge(machines: Sequence[Machine]) -> Machine:
     ordered = sorted(machines, key=lambda m: (min((_rank(s) for s in m.sources), default=99), m.sources))
     merged: dict[str, Any] = {}
     for machine in ordered:
+        smaller_end = NCCL in machine.sources and NCCL not in merged.get("sources", ())
         for name in Machine.__struct_fields__:
-            merged[name] = _join(name, merged.get(name), getattr(machine, name))
+            merged[name] = _join(name, merged.get(name), getattr(machine, name), smaller_end=smaller_end)
+    merged["mixed"] = merged.get("mixed") or mixed_evidence(machines)
     for address, evidence in lost_from_topology(machines).items():
         merged["functions"][address] = msgspec.structs.replace(merged["functions"][address], off_bus=evidence)
     return Machine(**merged)
@@ -41,31 +45,18 @@ def _rank(source: str) -> int:
     return _RANK.index(source) if source in _RANK else len(_RANK)
 
 
-def _join(name: str, known: Any, new: Any) -> Any:
+def _join(name: str, known: Any, new: Any, *, smaller_end: bool) -> Any:
     """One field of the machine from two sources; `known` is the stronger."""
     if known is None:
         return new
     if name == "functions":
-        both = {address: _fill(known[address], new[address]) for address in known.keys() & new.keys()}
+        both = {a: join_functions(known[a], new[a], smaller_end=smaller_end) for a in known.keys() & new.keys()}
         return {**new, **known, **both}
     if name == "nodes":
         return _join_nodes(known, new)
     if isinstance(known, tuple):
         return known + tuple(item for item in new if item not in known)
     return new | known if isinstance(known, dict) else known
-
-
-def _fill(strong: Function, weak: Function) -> Function:
-    """`strong` with its unknown fields taken from `weak`; links field by field."""
-    changes: dict[str, Any] = {}
-    for name in Function.__struct_fields__:
-        mine, other = getattr(strong, name), getattr(weak, name)
-        if mine in (None, (), False) and other not in (None, (), False):
-            changes[name] = other
-    if strong.role is Role.OTHER and strong.class_code is None:
-        changes["role"] = weak.role
-    link = {f: getattr(weak.link, f) for f in Link.__struct_fields__ if getattr(strong.link, f) in (None, False)}
-    return msgspec.structs.replace(strong, link=msgspec.structs.replace(strong.link, **link), **changes)
 
 
 def _join_nodes(known: tuple[NumaNode, ...], new: tuple[NumaNode, ...]) -> tuple[NumaNode, ...]:
@@ -84,6 +75,9 @@ def assemble(machine: Machine) -> Machine:
     functions = _mark_suspects(_without_emulated_links(functions))
     virtual = machine.virtual + _hypervisors(functions)
     gpus, notes = _number_gpus(functions, machine.gpus)
+    notes += dispute_note(functions)
+    if machine.mixed is not None:
+        notes += (f"these files are not of one machine ({machine.mixed}): who shares a link with whom is unknown",)
     return msgspec.structs.replace(
         machine, functions=functions, gpus=gpus, virtual=tuple(dict.fromkeys(virtual)), notes=machine.notes + notes
     )

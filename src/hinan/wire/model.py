@@ -151,6 +151,7 @@ class Function(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     nvlinks: int | None = None  # NVLinks (or XGMI links) that the source counts on this GPU
     gpudirect: bool | None = None  # NCCL's gdr attribute: the driver offers GPUDirect RDMA
     off_bus: str | None = None  # evidence that it does not answer on the bus; None: nothing says so
+    disputed: dict[str, tuple[str, ...]] = {}  # field -> what sources said of it; it is None, and no source fills it
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -228,6 +229,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     measurements: tuple[Measurement, ...] = ()
     nic_names: dict[str, str] = {}
     virtual: tuple[str, ...] = ()  # evidence that a hypervisor tells the tree
+    mixed: str | None = None  # evidence that the sources are of different machines
     sources: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 

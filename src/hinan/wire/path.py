@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from hinan.wire.address import split_address
+from hinan.wire.join import link_is_disputed
 from hinan.wire.link import ASSUMED_MPS_BYTES, payload_of_raw, raw_bytes_per_s, write_ceiling_bytes_per_s
 from hinan.wire.model import Function, Machine, Port, Role
 from hinan.wire.sriov import is_virtual
@@ -82,8 +83,14 @@ def sharers(machine: Machine, hop: str, *devices: str) -> tuple[Function, ...]:
 
 
 def mps_of(hops: Iterable[Function]) -> int | None:
-    """The payload size in use: the smallest MaxPayload (DevCtl) that any hop tells [bytes]; None when none does."""
-    return min((hop.mps_bytes for hop in hops if hop.mps_bytes), default=None)
+    """The payload size in use: the smallest MaxPayload (DevCtl) that any hop tells [bytes].
+
+    None when none does, and where sources contradict each other on one of them.
+    """
+    told = list(hops)
+    if any("mps_bytes" in hop.disputed for hop in told):
+        return None
+    return min((hop.mps_bytes for hop in told if hop.mps_bytes), default=None)
 
 
 def hop_ceiling_bytes_per_s(hop: Function, mps_bytes: int) -> float | None:
@@ -107,9 +114,12 @@ def hop_raw_bytes_per_s(hop: Function) -> float | None:
 
 
 def path_ceiling(path: Path, mps_bytes: int | None = None) -> tuple[float | None, str | None]:
-    """Ceiling of the path [bytes/s] and the address of its narrowest hop, nearest the device; None if unknown."""
+    """Ceiling of the path [bytes/s] and the address of its narrowest hop, nearest the device; None if unknown.
+
+    Unknown also where sources contradict each other on a link of the path: it may be the narrow one.
+    """
     mps = mps_bytes or mps_of(path.hops) or ASSUMED_MPS_BYTES
-    if not path.hops or not _own_link_known(path, mps):
+    if not path.hops or any(map(link_is_disputed, path.hops)) or not _own_link_known(path, mps):
         return None, None
     known = [
         (value, order) for order, hop in enumerate(path.hops) if (value := hop_ceiling_bytes_per_s(hop, mps)) is not None
@@ -133,8 +143,10 @@ def fair_shares(machine: Machine, devices: Iterable[str]) -> dict[str, float | N
     """Bytes/s for each device when all send to RAM at once: max-min fair over the links they share.
 
     Links fill together; when one is full, the devices that cross it stop and the others go on. None for a device whose
-    path is not known up to the root: nobody can say with whom it shares.
+    path is not known up to the root, and for all if the sources are of different machines: nobody can say who shares.
     """
+    if machine.mixed is not None:
+        return dict.fromkeys(devices)
     paths = {device: path_up(machine, device) for device in devices}
     usable = {d: p for d, p in paths.items() if p.complete and path_ceiling(p)[0] is not None}
     capacity: dict[str, float] = {}

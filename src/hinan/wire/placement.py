@@ -47,9 +47,9 @@ def node_for_gpu(machine: Machine, index: int) -> Placement:
     told, why = _told(machine, gpu)
     nodes = {node.index: node for node in machine.nodes}
     if told is None:
-        if len(nodes) == 1:
+        if len(nodes) == 1 and not why:
             return Placement(next(iter(nodes)), "the machine has one node")
-        return Placement(None, "no source tells the node of this GPU")
+        return Placement(None, why or "no source tells the node of this GPU")
     node = nodes.get(told)
     if node is None or node.cpus != ():
         return Placement(told, why)
@@ -62,6 +62,8 @@ def node_for_gpu(machine: Machine, index: int) -> Placement:
 def _told(machine: Machine, gpu: Gpu) -> tuple[int | None, str]:
     at = machine.functions.get(gpu.address or "")
     while at is not None:
+        if "numa_node" in at.disputed:
+            return None, f"sources contradict each other: {' or '.join(at.disputed['numa_node'])}"
         if at.numa_node is not None:
             own = at.address == gpu.address
             return at.numa_node, "numa_node of the GPU" if own else f"numa_node of {at.address} above the GPU"

@@ -43,6 +43,8 @@ def nic_for_gpu(machine: Machine, index: int) -> Rail:
     gpu = gpu_by_index(machine, index)
     if gpu is None:
         return Rail(None, f"there is no GPU {index}")
+    if machine.mixed is not None:
+        return Rail(None, "the sources are of different machines")
     near, why = _near(machine, gpu)
     if not near:
         return Rail(None, why)

@@ -219,8 +219,8 @@ def _hop(machine: Machine, function: Function, ends: tuple[str, ...], mps: int) 
 
 
 def _legs(machine: Machine, gpu: Gpu, question: Question) -> tuple[LegReport, ...]:
-    """To the nearest drive and the NIC of its rail, both ways each."""
-    if gpu.address is None:
+    """To the nearest drive and the NIC of its rail, both ways each; none where sources of different machines are joined."""
+    if gpu.address is None or machine.mixed is not None:
         return ()
     found = []
     nic = machine.functions.get(nic_for_gpu(machine, gpu.index).address or "")

@@ -2,7 +2,8 @@
 
 Owns:      the pattern of each line. The library readers on PyPI refuse -vvv (jc) or are live only (pcicrawler).
 Promises:  a number is taken only from a whole line; VF BARs under the SR-IOV capability are not taken for BARs of the
-           function; windows with base above limit are closed. Blocks in any order give the same functions.
+           function; windows with base above limit are closed. Blocks in any order give the same functions; two
+           blocks of one function that contradict each other leave it unknown.
 Never:     guesses parents: bus numbers are kept, `assemble` connects them.
 """
 
@@ -16,6 +17,7 @@ import msgspec
 
 from hinan.wire.address import parse_address, split_address
 from hinan.wire.identity import class_of_name, role_of, vendor_of_name
+from hinan.wire.join import join_functions
 from hinan.wire.model import Acs, Buses, Function, Link, Machine, Port, Role, Window
 from hinan.wire.readers import lspci_sriov
 from hinan.wire.text import number, whole_lines
@@ -64,7 +66,8 @@ def read(text: str) -> Machine | None:
     unplaced: list[Acs] = []
     for block in _blocks(text, unplaced):
         function = _function(block)
-        functions.setdefault(function.address, function)
+        known = functions.get(function.address)
+        functions[function.address] = function if known is None else join_functions(known, function)
         verbose = verbose or bool(block.lines)
         denied = denied or any("access denied" in line for _, line in block.lines)
     if not functions and not unplaced:

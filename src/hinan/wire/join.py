@@ -1,0 +1,130 @@
+"""Two descriptions of one function, and the signs that two files are not of one machine.
+
+Owns:      which facts two sources must agree on. What they contradict each other on is unknown, and stays so whatever a
+           third one says: nobody can tell which of them is of today.
+Never:     compares what changes by itself (the present speed of a link, free memory) or what a source may leave out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+import msgspec
+
+from hinan.wire.address import short_address
+from hinan.wire.model import Function, Link, Machine, Role
+
+NCCL = "NCCL topology"
+_IDENTITY = ("device_id", "class_code")
+_FIXED = ("numa_node", "mps_bytes", "acs")
+_FIXED_LINK = ("cap_gt_s", "cap_width")
+_WORDS = {"device_id": "device", "class_code": "class", "numa_node": "NUMA node", "mps_bytes": "MPS", "acs": "ACS",
+          "cap_gt_s": "link speed", "cap_width": "link width"}  # fmt: skip
+
+
+def join_functions(strong: Function, weak: Function, *, smaller_end: bool = False) -> Function:
+    """`strong` with its unknown fields taken from `weak`, and without those on which the two contradict each other.
+
+    Args:
+        smaller_end: `weak` tells of a link the smaller capability of its two ends (NCCL); less is no contradiction.
+    """
+    changes: dict[str, Any] = {}
+    for name in Function.__struct_fields__:
+        mine, other = getattr(strong, name), getattr(weak, name)
+        if mine in (None, (), False) and other not in (None, (), False):
+            changes[name] = other
+    if strong.role is Role.OTHER and strong.class_code is None:
+        changes["role"] = weak.role
+    link = {f: getattr(weak.link, f) for f in Link.__struct_fields__ if getattr(strong.link, f) in (None, False)}
+    filled = msgspec.structs.replace(strong, link=msgspec.structs.replace(strong.link, **link), **changes)
+    disputed = _disputes(strong, weak, smaller_end=smaller_end)
+    return _without(filled, disputed, same_role=strong.role is weak.role) if disputed else filled
+
+
+def _disputes(strong: Function, weak: Function, *, smaller_end: bool) -> dict[str, tuple[str, ...]]:
+    found: dict[str, set[str]] = {}
+    for known in (strong.disputed, weak.disputed):
+        for name, values in known.items():
+            found.setdefault(name, set()).update(values)
+    pairs = [(name, getattr(strong, name), getattr(weak, name)) for name in (*_IDENTITY, *_FIXED)]
+    for name in _FIXED_LINK:
+        mine, other = getattr(strong.link, name), getattr(weak.link, name)
+        if not (smaller_end and mine is not None and other is not None and other < mine):
+            pairs.append((name, mine, other))
+    for name, mine, other in pairs:
+        told = {_told(name, value) for value in (mine, other) if value is not None}
+        if len(told) == 2 or (told and name in found):
+            found.setdefault(name, set()).update(told)
+    return {name: tuple(sorted(values)) for name, values in sorted(found.items())}
+
+
+def _told(name: str, value: Any) -> str:
+    if name in _IDENTITY:
+        return f"{value:04x}"
+    if name == "acs":
+        return " ".join(flag for flag in value.__struct_fields__ if getattr(value, flag)) or "all off"
+    return f"x{value}" if name == "cap_width" else f"{value:g} GT/s" if name == "cap_gt_s" else f"{value}"
+
+
+def _without(function: Function, disputed: dict[str, tuple[str, ...]], *, same_role: bool) -> Function:
+    """The disputed fields as unknown. Of two different devices at one address nothing but the place is left."""
+    if disputed.keys() & set(_IDENTITY):
+        role = function.role if same_role else Role.OTHER
+        changes: dict[str, Any] = dict.fromkeys((*_IDENTITY, *_FIXED, "vendor_id", "name", "coherent_link"))
+        return msgspec.structs.replace(function, role=role, link=Link(), bars=(), disputed=disputed, **changes)
+    link = msgspec.structs.replace(function.link, **{name: None for name in _FIXED_LINK if name in disputed})
+    fields: dict[str, Any] = {name: None for name in _FIXED if name in disputed}
+    return msgspec.structs.replace(function, link=link, disputed=disputed, **fields)
+
+
+def link_is_disputed(function: Function) -> bool:
+    """Do sources contradict each other on what this function's link can do?"""
+    return bool(function.disputed.keys() & {*_FIXED_LINK, *_IDENTITY})
+
+
+def dispute_note(functions: Mapping[str, Function]) -> tuple[str, ...]:
+    """One sentence that names what the sources contradict each other on; the first few functions of each kind."""
+    places: dict[str, list[str]] = {}
+    for address, function in sorted(functions.items()):
+        for name, values in function.disputed.items():
+            places.setdefault(f"{_WORDS[name]} {' or '.join(values)}", []).append(short_address(address))
+    if not places:
+        return ()
+    told = "; ".join(
+        f"{what} at {' '.join(where[:3])}{f' and {len(where) - 3} more' if len(where) > 3 else ''}"
+        for what, where in places.items()
+    )
+    return (f"sources contradict each other: {told}. Unknown there; are they of one machine, and of one day?",)
+
+
+def mixed_evidence(machines: Sequence[Machine]) -> str | None:
+    """Why the files cannot be of one machine; None when nothing says so.
+
+    Two lists of the bus whose GPUs are mostly elsewhere, mostly other devices at the addresses that both have, or two
+    names of the product.
+    """
+    for one, other in combinations(sorted(machines, key=lambda m: m.sources), 2):
+        who = f"{' and '.join(one.sources)} against {' and '.join(other.sources)}"
+        names = [" ".join(m.product.split()) for m in (one, other) if m.product]
+        if len(set(names)) == 2:
+            return f"{who}: {names[0]} or {names[1]}"
+        mine, theirs = _gpus(one), _gpus(other)
+        both = mine & theirs
+        if mine and theirs and 2 * len(both) < min(len(mine), len(theirs)):
+            return f"{who}: {len(mine)} and {len(theirs)} GPUs, {len(both)} of them at the same address"
+        shared = one.functions.keys() & other.functions.keys()
+        strange = [a for a in shared if _is_other(one.functions[a], other.functions[a])]
+        if strange and 2 * len(strange) >= len(shared):
+            return f"{who}: {len(strange)} of {len(shared)} common addresses are other devices"
+    return None
+
+
+def _gpus(machine: Machine) -> frozenset[str]:
+    return frozenset(address for address, f in machine.functions.items() if f.role is Role.GPU)
+
+
+def _is_other(one: Function, other: Function) -> bool:
+    pairs = [(getattr(one, name), getattr(other, name)) for name in _IDENTITY]
+    return any(mine != theirs for mine, theirs in pairs if mine is not None and theirs is not None)

@@ -1,0 +1,101 @@
+"""Joining sources: what they contradict each other on is unknown, in any order, and other machines' files are told."""
+
+import pytest
+import wire_dumps as dumps
+
+from hinan.wire import sources
+from hinan.wire.check import Question
+from hinan.wire.model import Machine, Role
+from hinan.wire.report import Report, report_gpu
+
+
+def machine(*texts: str) -> Machine:
+    """Texts as one machine."""
+    return sources.read_texts(texts)
+
+
+def report(found: Machine, index: int = 0) -> Report:
+    """The report of GPU `index`."""
+    return report_gpu(found, next(g for g in found.gpus if g.index == index), Question())
+
+
+def block(address: str) -> str:
+    """The block of one function of dumps.LSPCI_VVV."""
+    return next(part for part in dumps.LSPCI_VVV.split("\n\n") if part.startswith(address)) + "\n"
+
+
+GPU = block("43:00.0")
+OTHER_LINK = GPU.replace("LnkCap:\tPort #0, Speed 16GT/s, Width x16", "LnkCap:\tPort #0, Speed 16GT/s, Width x8")
+OTHER_NODE = GPU.replace("NUMA node: 1", "NUMA node: 0")
+OTHER_MPS = GPU.replace("\t\t\tMaxPayload 256 bytes", "\t\t\tMaxPayload 128 bytes")
+
+
+@pytest.mark.parametrize("one_text", [True, False])
+@pytest.mark.parametrize("swapped", [True, False])
+def test_contradicting_links_and_nodes_are_unknown(one_text: bool, swapped: bool) -> None:
+    """x16 on node 1 and x8 on node 0: no ceiling, no node, and the words of both; the other GPU keeps its own."""
+    other = OTHER_LINK.replace("NUMA node: 1", "NUMA node: 0")
+    texts = [other, dumps.LSPCI_VVV] if swapped else [dumps.LSPCI_VVV, other]
+    found = machine("\n".join(texts)) if one_text else machine(*texts)
+    answer, whole = report(found), report(found, 1)
+    assert answer.ceiling_bytes_per_s is answer.numa_node is None
+    assert answer.labels["ceiling_bytes_per_s"] == answer.labels["numa_node"] == "unknown"
+    (note,) = [
+        n for n in answer.notes if "contradict each other: link" in n or "contradict each other: NUMA node 0 or 1 at" in n
+    ]
+    assert "link width x16 or x8 at 43:00.0" in note
+    assert "NUMA node 0 or 1 at 43:00.0" in note
+    assert whole.ceiling_bytes_per_s == pytest.approx(28.807e9, rel=1e-4)
+    assert whole.numa_node == 1
+
+
+def test_a_third_source_does_not_settle_a_contradiction() -> None:
+    """Two of three agree, and still nobody knows which one is of today."""
+    found = machine(dumps.LSPCI_VVV, OTHER_LINK, block("43:00.0"))
+    assert report(found).ceiling_bytes_per_s is None
+
+
+def test_a_narrow_link_may_be_above_the_gpu() -> None:
+    """Sources that contradict each other on a switch's uplink leave every path over it without a ceiling."""
+    found = machine(dumps.LSPCI_VVV, block("41:00.0").replace("Speed 16GT/s, Width x16", "Speed 8GT/s, Width x16"))
+    assert [report(found, index).ceiling_bytes_per_s for index in (0, 1)] == [None, None]
+
+
+def test_a_disputed_payload_is_assumed_and_said() -> None:
+    """MPS 256 or 128: not the value of another hop, but the stated assumption."""
+    answer = report(machine(dumps.LSPCI_VVV, OTHER_MPS))
+    assert (answer.mps_bytes, answer.assumed_mps_bytes) == (None, 256)
+    assert any("MPS is not told" in note for note in answer.notes)
+
+
+def test_agreement_and_links_at_rest_are_no_contradiction() -> None:
+    """The same blocks twice, another present speed, and NCCL's smaller end of a link."""
+    moved = GPU.replace("Speed 2.5GT/s (downgraded)", "Speed 16GT/s (ok)")
+    nccl = """\
+<system version="1"><cpu numaid="1"><pci busid="0000:43:00.0" class="0x030200" vendor="0x10de" device="0x20b2"
+ link_speed="8.0 GT/s PCIe" link_width="8"><gpu dev="0"/></pci></cpu></system>
+"""
+    found = machine(dumps.LSPCI_VVV, dumps.LSPCI_VVV, moved, nccl)
+    assert not any("contradict" in note for note in found.notes)
+    assert report(found).ceiling_bytes_per_s == pytest.approx(28.807e9, rel=1e-4)
+    more = machine(dumps.LSPCI_VVV, nccl.replace("8.0 GT/s", "32.0 GT/s"))
+    assert report(more).ceiling_bytes_per_s is None
+
+
+def test_another_device_at_the_same_address() -> None:
+    """A drive where the other source has a GPU: neither; what is there is unknown."""
+    drive = "43:00.0 Non-Volatile memory controller [0108]: Example Drive [144d:a824]\n"
+    function = machine(dumps.LSPCI_VVV, drive).functions["0000:43:00.0"]
+    assert (function.role, function.name, function.link.cap_gt_s) == (Role.OTHER, None, None)
+    assert any("device 20b2 or a824" in note for note in machine(dumps.LSPCI_VVV, drive).notes)
+
+
+def test_files_of_different_machines() -> None:
+    """GPUs at other addresses: the sentence says so, and nobody shares, no NIC and no drive is claimed."""
+    found = machine(dumps.LSPCI_VVV, dumps.HWLOC)
+    assert any("not of one machine" in note and "2 and 2 GPUs, 0 of them" in note for note in found.notes)
+    answers = [report(found, index) for index in range(4)]
+    assert {a.all_ranks_ceiling_bytes_per_s for a in answers} == {a.nic for a in answers} == {None}
+    assert {a.legs for a in answers} == {()}
+    assert all(f.code != "shared-uplink" for a in answers for f in a.findings)
+    assert machine(dumps.LSPCI_VVV, dumps.TOPO).mixed is None
