@@ -260,3 +260,32 @@ def test_power_nvlink_in_nccl_xml() -> None:
         from hinan.wire.report import report_gpu
 
         assert report_gpu(machine, machine.gpus[0], Question()).ceiling_bytes_per_s is None
+
+
+def on_power(bridge: str, gpu: str) -> str:
+    """A GPU behind one root port, as lspci -vvv prints them."""
+    link = "\t\tLnkCap:\tPort #0, Speed 8GT/s, Width x16, ASPM L1\n\t\tLnkSta:\tSpeed 8GT/s, Width x16\n"
+    return (
+        f"00:01.0 PCI bridge: {bridge} (prog-if 00 [Normal decode])\n\tBus: primary=00, secondary=01, subordinate=01\n"
+        f"\tCapabilities: [40] Express (v2) Root Port (Slot+), MSI 00\n{link}\n"
+        f"01:00.0 3D controller: {gpu} (rev a1)\n\tCapabilities: [60] Express (v2) Endpoint, MSI 00\n{link}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("bridge", "gpu", "nvlink"),
+    [
+        ("IBM POWER9 Host Bridge (PHB4)", "NVIDIA Corporation GV100GL [Tesla V100 SXM2 16GB]", True),
+        ("IBM POWER8 Host Bridge (PHB3)", "NVIDIA Corporation GP100GL [Tesla P100 SXM2 16GB]", True),
+        ("IBM Device [1014:04c1]", "NVIDIA Corporation Device [10de:1db5]", True),
+        ("IBM POWER9 Host Bridge (PHB4)", "NVIDIA Corporation GV100GL [Tesla V100 PCIe 16GB]", False),
+        ("IBM POWER8 Host Bridge (PHB3)", "NVIDIA Corporation GK210GL [Tesla K80]", False),
+        ("Intel Corporation Example Root Port", "NVIDIA Corporation GV100GL [Tesla V100 SXM2 16GB]", False),
+    ],
+)
+def test_power_by_lspci(bridge: str, gpu: str, nvlink: bool) -> None:
+    """lspci does not show NVLink: the host bridge and the GPU's model do. Then no PCIe ceiling is claimed."""
+    machine = sources.read_texts([on_power(bridge, gpu)])
+    answer = report_gpu(machine, machine.gpus[0], Question())
+    assert (answer.ceiling_bytes_per_s is None) == nvlink
+    assert any("no ceiling is claimed" in note for note in answer.notes) == nvlink

@@ -12,6 +12,7 @@ import re
 from hinan.wire.model import Role
 
 NVIDIA, AMD_GPU, AMD, INTEL, HABANA, MELLANOX, ASPEED = 0x10DE, 0x1002, 0x1022, 0x8086, 0x1DA3, 0x15B3, 0x1A03
+IBM = 0x1014
 _VENDOR_NAMES = (
     (re.compile(r"^NVIDIA", re.I), NVIDIA),
     (re.compile(r"^Advanced Micro Devices.*\[AMD/ATI\]|^AMD/ATI|^ATI Technologies", re.I), AMD_GPU),
@@ -20,6 +21,7 @@ _VENDOR_NAMES = (
     (re.compile(r"^Habana", re.I), HABANA),
     (re.compile(r"^Mellanox", re.I), MELLANOX),
     (re.compile(r"^ASPEED", re.I), ASPEED),
+    (re.compile(r"^IBM\b", re.I), IBM),
     (re.compile(r"^Red Hat", re.I), 0x1AF4),
     (re.compile(r"^Microsoft", re.I), 0x1414),
     (re.compile(r"^VMware", re.I), 0x15AD),
@@ -46,6 +48,10 @@ _AMD_BMC_DISPLAYS = {0x515E, 0x5159, 0x515F, 0x5969, 0x4752, 0x4750, 0x4754}
 _VIRTUAL_VENDORS = {0x1B36: "QEMU", 0x1AF4: "virtio", 0x1414: "Hyper-V", 0x15AD: "VMware", 0x5853: "Xen"}
 C2C_DEVICES = {0x2342, 0x2345, 0x2348, 0x2941, 0x2942, 0x31C2, 0x31C3, 0x2E12}
 _C2C_NAME = re.compile(r"\bGH200\b|\bGB200\b|\bGB300\b|\bGB10\b|Grace|DGX[ _]Spark|\bGH100 \[GH200", re.I)
+_POWER_HOSTS = {0x03DC, 0x04C1}  # IBM's PHB3 and PHB4: root ports of POWER8 and POWER9
+_POWER_NAME = re.compile(r"\bPOWER[89](?:NVL|P)?\b|\(PHB[34]\)", re.I)
+_POWER_GPU_NAME = re.compile(r"\bG[PV]100|\b[PV]100\b", re.I)
+_PCIE_CARDS = {0x15F7, 0x15F8, 0x1DB4, 0x1DB6}  # P100 and V100 as PCIe cards: no NVLink to a CPU
 GPU_NAMES = {
     (NVIDIA, 0x15F9): "P100 SXM2 16GB",
     (NVIDIA, 0x1DB1): "V100 SXM2 16GB",
@@ -152,6 +158,19 @@ def coherent_evidence(device: int | None, *names: str | None) -> str | None:
         return f"NVLink-C2C (device {device:04x})"
     named = next((name for name in names if name and _C2C_NAME.search(name)), None)
     return f"NVLink-C2C ({named.strip()})" if named else None
+
+
+def is_power_host(vendor: int | None, device: int | None, name: str | None) -> bool:
+    """Is this a root port of IBM POWER8 or POWER9, by ID or by name (also: is this the name of such a CPU)?"""
+    return (vendor == IBM and device in _POWER_HOSTS) or bool(name and _POWER_NAME.search(name))
+
+
+def has_nvlink_to_power(vendor: int | None, device: int | None, name: str | None) -> bool:
+    """Is this GPU one that POWER servers attach by NVLink: P100 or V100, not as a PCIe card?"""
+    if vendor not in (NVIDIA, None) or device in _PCIE_CARDS or re.search(r"\bPCI-?E\b", name or "", re.I):
+        return False
+    family = device is not None and (0x15F0 <= device <= 0x15FF or 0x1DB0 <= device <= 0x1DBF)
+    return family or bool(name and _POWER_GPU_NAME.search(name))
 
 
 def virtual_vendor(vendor: int | None) -> str | None:

@@ -6,8 +6,8 @@ Promises:  where it holds no PCIe ceiling is claimed: 295 to 330 GB/s is right t
 
 from __future__ import annotations
 
-from hinan.wire.identity import coherent_evidence
-from hinan.wire.model import Gpu, Machine
+from hinan.wire.identity import coherent_evidence, has_nvlink_to_power, is_power_host
+from hinan.wire.model import Function, Gpu, Machine, Role
 
 
 def coherent_link_of(machine: Machine, gpu: Gpu | None) -> str | None:
@@ -16,4 +16,23 @@ def coherent_link_of(machine: Machine, gpu: Gpu | None) -> str | None:
         return machine.coherent_link
     function = machine.functions.get(gpu.address or "")
     own = function.coherent_link if function else None
-    return own or machine.coherent_link or coherent_evidence(function.device_id if function else None, gpu.name)
+    found = own or machine.coherent_link or coherent_evidence(function.device_id if function else None, gpu.name)
+    return found or _power_nvlink(machine, function, gpu)
+
+
+def _power_nvlink(machine: Machine, function: Function | None, gpu: Gpu) -> str | None:
+    """lspci shows these GPUs as PCIe devices, for control; their copies go over NVLink, which it does not show."""
+    name = gpu.name or (function.name if function else None)
+    vendor, device = (function.vendor_id, function.device_id) if function else (None, None)
+    hosted = (
+        is_power_host(None, None, machine.cpu_model)
+        or (machine.cpu_arch or "").startswith("ppc64")
+        or any(
+            f.role is Role.BRIDGE and is_power_host(f.vendor_id, f.device_id, f.name) for f in machine.functions.values()
+        )
+    )
+    return (
+        f"NVLink between GPU and CPU ({name} on a POWER host)"
+        if hosted and has_nvlink_to_power(vendor, device, name)
+        else None
+    )
