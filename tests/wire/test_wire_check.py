@@ -6,7 +6,9 @@ import wire_dumps as dumps
 
 from hinan.wire import capture, sources
 from hinan.wire.check import Question, check_machine
+from hinan.wire.hotpath import paths_of
 from hinan.wire.model import IommuMode, Machine
+from hinan.wire.render import render
 from hinan.wire.report import report_gpu
 
 
@@ -97,6 +99,20 @@ def test_a_gpu_that_does_not_answer(mark: str) -> None:
     alive, lost = (report_gpu(machine, gpu, Question()) for gpu in machine.gpus)
     assert lost.ceiling_bytes_per_s is lost.all_ranks_ceiling_bytes_per_s is None
     assert alive.all_ranks_ceiling_bytes_per_s == alive.ceiling_bytes_per_s
+
+
+@pytest.mark.parametrize("mark", OFF_BUS_MARKS)
+def test_a_gpu_that_does_not_answer_has_no_rate(mark: str) -> None:
+    """On no hop, on no leg, not from an old measurement, and not for GPUDirect; the other GPU's legs stay."""
+    machine = sources.read_texts([dead(mark), dumps.NVBANDWIDTH])
+    alive, lost = (report_gpu(machine, gpu, Question(state_bytes=10**9)) for gpu in machine.gpus)
+    assert (len(alive.legs), lost.legs) == (2, ())
+    assert lost.measured_bytes_per_s is lost.measured_seconds is lost.seconds is None
+    assert {hop.ceiling_bytes_per_s for hop in lost.hops} == {None}
+    assert (
+        "GB/s" not in "\n".join(line for line in render(lost, machine) if "power-cycle" not in line).partition("all 2")[0]
+    )
+    assert paths_of(machine, machine.gpus[1]).rdma == "no: the GPU does not answer on the bus"
 
 
 WITHOUT_GPU_1 = (

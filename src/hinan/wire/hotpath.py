@@ -131,6 +131,8 @@ def _third(machine: Machine, nic: Function | None, nvme: Function | None) -> Way
 
 def _rdma(machine: Machine, gpu: Gpu, nic: Function | None) -> str:
     """Is GPUDirect RDMA between the GPU and its nearest NIC possible?"""
+    if gpu.off_bus is not None:
+        return "no: the GPU does not answer on the bus"
     function = machine.functions.get(gpu.address or "")
     near = {label for other, label in gpu.relations.items() if not other.startswith("GPU")}
     if nic is None and not near:

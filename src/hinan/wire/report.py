@@ -1,7 +1,7 @@
 """The answer to `hinan wire`: one GPU's path, its figures and what each figure is.
 
 Owns:      the shape of `--json`. Unknown is null; `labels` says of each figure: ceiling, measured, reported or unknown.
-Promises:  `seconds` is the state at the ceiling: nobody will be faster.
+Promises:  `seconds` is the state at the ceiling: nobody will be faster. A GPU that does not answer on the bus has no rate.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def report_gpu(machine: Machine, gpu: Gpu, question: Question) -> Report:
     if not coherent and gpu.address:
         share = fair_shares(machine, machine.evacuating).get(gpu.address)
     placement = node_for_gpu(machine, gpu.index)
-    measured = best_measurement(machine, gpu, placement.node)
+    measured = best_measurement(machine, gpu, placement.node) if gpu.off_bus is None else None
     mode = iommu_of(machine, gpu)
     known = {
         "numa_node": "reported" if placement.node is not None else "unknown",
@@ -126,7 +126,10 @@ def report_gpu(machine: Machine, gpu: Gpu, question: Question) -> Report:
     return Report(
         gpu=Named(short_address(gpu.address) if gpu.address else None, gpu.name, gpu.index),
         numa_node=placement.node,
-        hops=tuple(_hop(machine, hop, (path.hops[0].address,), mps or ASSUMED_MPS_BYTES) for hop in path.hops),
+        hops=tuple(
+            _hop(machine, hop, (path.hops[0].address,), mps or ASSUMED_MPS_BYTES, lost=gpu.off_bus is not None)
+            for hop in path.hops
+        ),
         narrowest=short_address(narrow) if narrow else None,
         ceiling_bytes_per_s=ceiling,
         all_ranks_ceiling_bytes_per_s=share,
@@ -200,7 +203,8 @@ def kind_of(function: Function) -> str:
     return "endpoint"
 
 
-def _hop(machine: Machine, function: Function, ends: tuple[str, ...], mps: int) -> Hop:
+def _hop(machine: Machine, function: Function, ends: tuple[str, ...], mps: int, *, lost: bool = False) -> Hop:
+    """lost: the device whose path this is does not answer, so nothing is carried here for it."""
     link = function.link
     shared = sharers(machine, function.address, *ends)
     return Hop(
@@ -214,13 +218,16 @@ def _hop(machine: Machine, function: Function, ends: tuple[str, ...], mps: int) 
         mps=function.mps_bytes,
         node=function.numa_node,
         shared_with=tuple(short_address(other.address) for other in shared),
-        ceiling_bytes_per_s=hop_ceiling_bytes_per_s(function, mps),
+        ceiling_bytes_per_s=None if lost else hop_ceiling_bytes_per_s(function, mps),
     )
 
 
 def _legs(machine: Machine, gpu: Gpu, question: Question) -> tuple[LegReport, ...]:
-    """To the nearest drive and the NIC of its rail, both ways each; none where sources of different machines are joined."""
-    if gpu.address is None or machine.mixed is not None:
+    """To the nearest drive and the NIC of its rail, both ways each.
+
+    None for a GPU that does not answer, and none where sources of different machines are joined.
+    """
+    if gpu.address is None or gpu.off_bus is not None or machine.mixed is not None:
         return ()
     found = []
     nic = machine.functions.get(nic_for_gpu(machine, gpu.index).address or "")
