@@ -426,3 +426,29 @@ def test_entities_are_refused(tmp_path) -> None:
     path.write_text('<!DOCTYPE system [<!ENTITY a "aaaa">]><system version="1">&a;</system>')
     with pytest.raises(ConfigError, match="entities"):
         sources.read_path(path)
+
+
+def sweep(sizes: list[int], rate: float = 13.2e9, start_s: float = 5e-6) -> str:
+    """A bandwidthTest sweep of copies that take start_s + size / rate."""
+    lines = (
+        f"bandwidthTest-D2H-Pinned, Bandwidth = {size / (start_s + size / rate) / 1e9:.1f} GB/s, Time = 0.00001 s, "
+        f"Size = {size} bytes, NumDevsUsed = 1"
+        for size in sizes
+    )
+    return " Device 0: NVIDIA Example\n" + "\n".join(lines) + "\n"
+
+
+SWEEP_SIZES = [1000 * n for n in (1, 5, 20, 50, 100, 300, 600, 1000, 3000, 5000, 8000, 16000, 32000, 64000)]
+
+
+@pytest.mark.parametrize("kept", range(1, len(SWEEP_SIZES) + 1))
+def test_a_cut_sweep_gives_the_same_figure_or_none(kept: int) -> None:
+    """Small copies tell nothing of a link; from the first that fills it, the figure is that of the whole sweep."""
+    found = machine(sweep(SWEEP_SIZES[:kept]))
+    answer = report(found)
+    if SWEEP_SIZES[kept - 1] < 5_000_000:
+        assert answer.measured_bytes_per_s is None
+        assert any(f"at most {SWEEP_SIZES[kept - 1]:,} bytes were measured: too small" in n for n in answer.notes)
+    else:
+        assert answer.measured_bytes_per_s == pytest.approx(13.2e9, rel=0.03)
+        assert not any("too small" in note for note in answer.notes)

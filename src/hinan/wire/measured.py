@@ -2,7 +2,8 @@
 
 Owns:      the choice among imported measurements.
 Promises:  pinned device-to-host copies by the copy engine only; never a value of another GPU or of a kernel copy. Of a
-           sweep over sizes it is the plateau, not the luckiest point.
+           sweep over sizes it is the plateau, not the luckiest point; sizes too small to fill a link tell nothing of it,
+           so a sweep that was cut before its large sizes gives no figure instead of a low one.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from hinan.wire.model import Gpu, Machine, Measurement
 
 NO_HOST_LINK_BYTES_PER_S = 1e12
 """Twice NVLink-C2C: what a log calls faster is a copy within a device, under a heading that was lost."""
+
+MIN_COPY_S = 250e-6
+"""A copy has a fixed cost of about 10 us (launch, first byte): below 4 % of a copy that takes this long."""
 
 
 def measurements_of(machine: Machine, gpu: Gpu, what: str = "d2h") -> tuple[Measurement, ...]:
@@ -27,12 +31,23 @@ def measurements_of(machine: Machine, gpu: Gpu, what: str = "d2h") -> tuple[Meas
 
 def best_measurement(machine: Machine, gpu: Gpu, node: int | None, what: str = "d2h") -> Measurement | None:
     """The fastest plateau on the GPU's own node, or on any node where the log or the machine tells none."""
-    found = measurements_of(machine, gpu, what)
+    found = tuple(m for m in measurements_of(machine, gpu, what) if _fills_the_link(m))
     local = tuple(m for m in found if node is not None and m.numa_node == node) or found
     groups: dict[tuple[str, int | None], list[Measurement]] = {}
     for m in local:
         groups.setdefault((m.source, m.numa_node), []).append(m)
     return max((_plateau(group) for group in groups.values()), key=lambda m: m.bytes_per_s, default=None)
+
+
+def too_small_bytes(machine: Machine, gpu: Gpu, what: str = "d2h") -> int | None:
+    """The largest size that was measured, if none was large enough [bytes]; None if one was, or nothing was measured."""
+    sizes = [m.size_bytes for m in measurements_of(machine, gpu, what) if m.size_bytes and not _fills_the_link(m)]
+    return max(sizes) if sizes and best_measurement(machine, gpu, None, what) is None else None
+
+
+def _fills_the_link(m: Measurement) -> bool:
+    """A size that is told says how long the copy took; tools that tell none (nvbandwidth) copy long enough."""
+    return m.size_bytes is None or m.size_bytes / m.bytes_per_s >= MIN_COPY_S
 
 
 def _plateau(group: list[Measurement]) -> Measurement:

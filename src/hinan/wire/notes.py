@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from hinan.wire.address import short_address
 from hinan.wire.check import Question
-from hinan.wire.measured import best_measurement
+from hinan.wire.measured import best_measurement, too_small_bytes
 from hinan.wire.model import Gpu, Machine, Role
 from hinan.wire.path import Path, mps_of, path_ceiling
 from hinan.wire.placement import Placement
@@ -24,6 +24,7 @@ def notes_for(machine: Machine, gpu: Gpu, path: Path, placement: Placement, ques
     found = [
         *_transport(machine, gpu),
         *_links(machine, gpu, path, placement, question),
+        *_stopwatch(machine, gpu),
         *_place(machine, placement),
         *_storage(machine, gpu),
         *_peers(machine, gpu),
@@ -64,6 +65,15 @@ def _links(machine: Machine, gpu: Gpu, path: Path, placement: Placement, questio
             yield f"{short_address(hop.address)} is told at its idle speed; its capability is unknown"
     if any(hop.link.now_bytes_per_s for hop in path.hops):
         yield "hwloc tells the present speed of links, not their capability; an idle link reads low"
+
+
+def _stopwatch(machine: Machine, gpu: Gpu) -> Iterator[str]:
+    largest = too_small_bytes(machine, gpu)
+    if largest is not None:
+        yield (
+            f"copies of at most {largest:,} bytes were measured: too small to fill the link, so they say nothing of its "
+            "rate (a log that was cut?)"
+        )
 
 
 def _place(machine: Machine, placement: Placement) -> Iterator[str]:
