@@ -5,6 +5,7 @@ import wire_dumps as dumps
 
 from hinan.wire import sources
 from hinan.wire.check import Question
+from hinan.wire.hotpath import paths_of
 from hinan.wire.model import Machine, Role
 from hinan.wire.report import Report, report_gpu
 
@@ -99,3 +100,30 @@ def test_files_of_different_machines() -> None:
     assert {a.legs for a in answers} == {()}
     assert all(f.code != "shared-uplink" for a in answers for f in a.findings)
     assert machine(dumps.LSPCI_VVV, dumps.TOPO).mixed is None
+
+
+NIC = """
+4a:00.0 Ethernet controller [0200]: Mellanox Technologies Example NIC [15b3:101b]
+\tNUMA node: 1
+\tCapabilities: [70] Express (v2) Endpoint, MSI 00
+\t\tLnkCap:\tPort #0, Speed 16GT/s, Width x16, ASPM L1
+\t\tLnkSta:\tSpeed 16GT/s (ok), Width x16 (ok)
+"""
+TOPO = dumps.TOPO.replace("PIX", "NODE").replace("PXB", "NODE")
+
+
+def test_more_sources_tell_no_less() -> None:
+    """topo -m names the NIC, lspci knows where one is: the rail gets the name, and the legs stay."""
+    alone, joined = machine(dumps.LSPCI_VVV + NIC), machine(dumps.LSPCI_VVV + NIC, TOPO)
+    assert report(joined).nic == "mlx5_0"
+    assert [leg.device for leg in report(joined).legs] == [leg.device for leg in report(alone).legs]
+    assert "4a:00.0" in [leg.device for leg in report(joined).legs]
+    assert "4a:00.0" in " ".join(paths_of(joined, joined.gpus[0]).ways[0].cells)
+
+
+def test_gpus_that_two_sources_number_are_counted_once() -> None:
+    """topo -m and a log both say GPU 0 and 1, and so does the bus: nothing is missing."""
+    log = dumps.SUPERBENCH + dumps.SUPERBENCH.replace("gpu0", "gpu1")
+    assert not any("another source names" in note for note in machine(dumps.LSPCI_VVV, dumps.TOPO, log).notes)
+    third = dumps.SUPERBENCH.replace("gpu0", "gpu2")
+    assert any("names 3 GPUs, the bus lists 2" in note for note in machine(dumps.LSPCI_VVV, dumps.TOPO, third).notes)

@@ -15,7 +15,7 @@ from hinan.wire.legs import from_ram, nearest
 from hinan.wire.model import Function, Gpu, Machine, Role
 from hinan.wire.path import path_up
 from hinan.wire.peer import Crossing, common_bridge, crossing, redirecting_ports
-from hinan.wire.rail import nic_for_gpu
+from hinan.wire.rail import nic_on_bus
 from hinan.wire.transport import coherent_link_of
 
 ROWS = ("what is carried", "route", "CPU", "NIC or DPU", "aim of speed")
@@ -40,7 +40,7 @@ class Paths(msgspec.Struct, frozen=True, kw_only=True):
 
 def paths_of(machine: Machine, gpu: Gpu) -> Paths:
     """The comparison for one GPU."""
-    nic = machine.functions.get(nic_for_gpu(machine, gpu.index).address or "")
+    nic = machine.functions.get(nic_on_bus(machine, gpu.index) or "")
     nvme = nearest(machine, gpu.address, Role.NVME)
     to_nic = _hot_way(machine, gpu, nic)
     to_ram = tuple(hop.address for hop in path_up(machine, gpu.address).hops) if gpu.address else ()

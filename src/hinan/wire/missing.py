@@ -70,7 +70,7 @@ def notes(told: Sequence[Gpu], functions: Mapping[str, Function], lost: Mapping[
         found.append(f"{len(strangers)} GPUs are named by a source and not on the bus as listed: is the list whole?")
     elif strangers:
         found.append(f"{len(strangers)} GPUs are named by addresses that are not on this bus: another machine's file?")
-    count = sum(gpu.address is None for gpu in told)
+    count = len({gpu.index for gpu in told if gpu.address is None})  # several sources number the same GPUs
     if count > len(on_bus):
         found.append(f"another source names {count} GPUs, the bus lists {len(on_bus)}: a list that was cut, or lost GPUs")
     return tuple(found)

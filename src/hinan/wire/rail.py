@@ -45,11 +45,26 @@ def nic_for_gpu(machine: Machine, index: int) -> Rail:
         return Rail(None, f"there is no GPU {index}")
     if machine.mixed is not None:
         return Rail(None, "the sources are of different machines")
-    near, why = _near(machine, gpu)
+    return _in_turns(machine, gpu, labels=True)
+
+
+def nic_on_bus(machine: Machine, index: int) -> str | None:
+    """Address of the NIC whose way can be drawn for GPU `index`: that of its rail, if its place is known.
+
+    `topo -m` names NICs and does not say where they are. Then it is the nearest by the bus alone, as without topo -m.
+    """
+    gpu, rail = gpu_by_index(machine, index), nic_for_gpu(machine, index)
+    if gpu is None or rail.nic is None or rail.address is not None:
+        return rail.address
+    return _in_turns(machine, gpu, labels=False).address
+
+
+def _in_turns(machine: Machine, gpu: Gpu, *, labels: bool) -> Rail:
+    near, why = _near(machine, gpu, labels=labels)
     if not near:
         return Rail(None, why)
-    alike = [other.index for other in machine.gpus if _near(machine, other)[0] == near]
-    turn = alike.index(index) % len(near)
+    alike = [other.index for other in machine.gpus if _near(machine, other, labels=labels)[0] == near]
+    turn = alike.index(gpu.index) % len(near)
     tied = f", one of {len(near)} alike" if len(near) > 1 else ""
     return Rail(near[turn][0], why + tied, near[turn][1])
 
@@ -81,8 +96,11 @@ _Nics = tuple[tuple[str, str | None], ...]
 """Names with addresses, in order of the names."""
 
 
-def _near(machine: Machine, gpu: Gpu) -> tuple[_Nics, str]:
-    """The NICs nearest to a GPU, all equally near, and by what. Virtual functions do not count beside their own."""
+def _near(machine: Machine, gpu: Gpu, *, labels: bool) -> tuple[_Nics, str]:
+    """The NICs nearest to a GPU, all equally near, and by what. Virtual functions do not count beside their own.
+
+    labels: may the words of topo -m decide, where the bus shows no switch in common?
+    """
     nics = [f for f in machine.functions.values() if f.role is Role.NIC and f.physical_function not in machine.functions]
     place = machine.functions.get(gpu.address or "")
     if place is not None:
@@ -90,11 +108,11 @@ def _near(machine: Machine, gpu: Gpu) -> tuple[_Nics, str]:
         steps = {address: distance(machine, place.address, address) for address in switched}
         if switched:
             return _named(machine, [a for a in switched if steps[a] == min(steps.values())]), "same switch"
-    labels = {other: _NEARNESS.index(word) for other, word in gpu.relations.items() if word in _NEARNESS}
-    labels = {other: rank for other, rank in labels.items() if not other.startswith("GPU")}
-    if labels:
-        best = min(labels.values())
-        names = sorted((other for other, rank in labels.items() if rank == best), key=_natural)
+    ranks = {other: _NEARNESS.index(word) for other, word in gpu.relations.items() if word in _NEARNESS}
+    ranks = {other: rank for other, rank in ranks.items() if not other.startswith("GPU")}
+    if labels and ranks:
+        best = min(ranks.values())
+        names = sorted((other for other, rank in ranks.items() if rank == best), key=_natural)
         return tuple((name, machine.nic_names.get(name)) for name in names), f"{_NEARNESS[best]} in topo -m"
     local = [f.address for f in nics if place is not None and f.numa_node is not None and f.numa_node == place.numa_node]
     if local:

@@ -20,7 +20,7 @@ from hinan.wire.model import Function, Gpu, Machine, Port, Role
 from hinan.wire.notes import notes_for
 from hinan.wire.path import Path, fair_shares, hop_ceiling_bytes_per_s, mps_of, path_ceiling, path_up, sharers
 from hinan.wire.placement import node_for_gpu
-from hinan.wire.rail import nic_for_gpu
+from hinan.wire.rail import nic_for_gpu, nic_on_bus
 from hinan.wire.transport import coherent_link_of
 
 SUMMARY = (
@@ -230,7 +230,7 @@ def _legs(machine: Machine, gpu: Gpu, question: Question) -> tuple[LegReport, ..
     if gpu.address is None or gpu.off_bus is not None or machine.mixed is not None:
         return ()
     found = []
-    nic = machine.functions.get(nic_for_gpu(machine, gpu.index).address or "")
+    nic = machine.functions.get(nic_on_bus(machine, gpu.index) or "")
     for device in (nearest(machine, gpu.address, Role.NVME), nic):
         if device is not None:
             ways = (direct(machine, gpu.address, device.address), via_ram(machine, gpu.address, device.address))
