@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ import pytest
 from tests.harness.job import Job, until
 from typer.testing import CliRunner
 
-from hinan.cli.arenas import held_slot, newest, on_device
+from hinan.cli.arenas import held_slot, newest, on_device, slot_nodes
 from hinan.cli.main import app
 from hinan.core.errors import AgentError, ConfigError, TargetError
+from hinan.tiers.target import Target
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 IS_ROOT = os.geteuid() == 0
@@ -185,3 +187,31 @@ def test_without_root_nothing_is_made_up(ram: Path) -> None:
     assert "5. TLPs\n   unknown" in found.stdout
     assert "root[" not in found.stdout
     assert "below is its virtual address" not in found.stdout
+
+
+@pytest.mark.parametrize("ask", [held_slot, slot_nodes])
+def test_a_run_of_another_user(ram: Path, make_job: Callable[..., Job], ask: Callable[[Path], object]) -> None:
+    """Who may not read the run is told so, with the file and the way out."""
+    job = make_job(tmpfs=ram)
+    target = Target(job.target_path)
+    target.open_or_create()
+    closed = target.root / "run.json"
+    mode = closed.stat().st_mode
+    closed.chmod(0)
+    try:
+        with as_another_user(), pytest.raises(ConfigError, match=r"cannot read .*: ask as the user who runs the training"):
+            ask(target.root)
+    finally:
+        closed.chmod(mode)
+
+
+@contextmanager
+def as_another_user() -> Iterator[None]:
+    """Root reads everything: it becomes nobody for a moment."""
+    if IS_ROOT:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if IS_ROOT:
+            os.seteuid(0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,21 @@ from hinan.tiers.arena import AGENT, SOCKET, Arena, SlotFiles
 PATIENCE_S = 2.0
 
 
+@contextmanager
+def _readable() -> Iterator[None]:
+    """Runs and arenas are readable to the user who trains; to others that is said instead of a traceback.
+
+    Raises:
+        ConfigError: for the PermissionError of a read.
+    """
+    try:
+        yield
+    except PermissionError as error:
+        raise ConfigError(
+            f"cannot read {error.filename}: ask as the user who runs the training, or as root", path=str(error.filename)
+        ) from error
+
+
 @dataclass(frozen=True)
 class HeldSlot:
     """A whole copy in RAM. agent: the process that keeps it; None if none runs. device: PCI address of what writes it."""
@@ -30,6 +47,7 @@ class HeldSlot:
     device: str | None
 
 
+@_readable()
 def held_slot(target: Path | None, *, device: str | None = None, tmpfs: Path = DEFAULT_TMPFS) -> HeldSlot:
     """The slot with the newest step that is whole, of the lowest rank that has it.
 
@@ -37,7 +55,8 @@ def held_slot(target: Path | None, *, device: str | None = None, tmpfs: Path = D
         target: the run; None for the only run whose agent is alive below `tmpfs`.
         device: only of the rank that writes from this PCI address, if the agent knows from where any rank does.
     Raises:
-        ConfigError: no run, several, nothing held yet, or no such rank; the message lists what there is.
+        ConfigError: no run, several, nothing held yet, or no such rank; the message lists what there is. Or another
+            user's run.
         TargetError: no run at this target.
     """
     arena = _only_arena(tmpfs) if target is None else arena_of(open_target(target))
@@ -81,11 +100,13 @@ def newest(slots: list[SlotFiles], ranks: set[int] | None = None) -> SlotFiles |
     return max(sealed, key=lambda slot: (slot.sealed.step_id, -slot.rank) if slot.sealed else (), default=None)
 
 
+@_readable()
 def slot_nodes(target: Path) -> dict[str, int]:
     """PCI address of each device of a run -> NUMA node on which its newest slot lies, a wrong one if there are several.
 
     Raises:
         AgentError: no agent answers.
+        ConfigError: another user's run.
     """
     client = AgentClient(arena_of(open_target(target)).root / SOCKET, ANSWER_S)
     return nodes_of(ask_status(client)["placement"])
