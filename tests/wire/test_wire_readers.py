@@ -452,3 +452,22 @@ def test_a_cut_sweep_gives_the_same_figure_or_none(kept: int) -> None:
     else:
         assert answer.measured_bytes_per_s == pytest.approx(13.2e9, rel=0.03)
         assert not any("too small" in note for note in answer.notes)
+
+
+def test_one_node_of_several_is_not_the_only_one() -> None:
+    """An NCCL file that tells the node of one CPU and not of the other: GPUs of the other are on an unknown node."""
+    text = NCCL_OF_TWO.format(first="-1", second="1")
+    assert [node_for_gpu(machine(text), index).node for index in (0, 1)] == [None, 1]
+    assert [node_for_gpu(machine(NCCL_OF_TWO.format(first="0", second="1")), index).node for index in (0, 1)] == [0, 1]
+
+
+NCCL_OF_TWO = """\
+<system version="1">
+  <cpu numaid="{first}">
+    <pci busid="0000:11:00.0" class="0x030200" vendor="0x10de" device="0x20b2"><gpu dev="0"/></pci>
+  </cpu>
+  <cpu numaid="{second}">
+    <pci busid="0000:21:00.0" class="0x030200" vendor="0x10de" device="0x20b2"><gpu dev="1"/></pci>
+  </cpu>
+</system>
+"""

@@ -35,6 +35,8 @@ def read(text: str) -> Machine | None:
         for pci in cpu.findall("pci"):
             _descend(pci, None, node, functions, nics)
     first = root.find("cpu")
+    if len(nodes) == 1 and any(_int(cpu.get("numaid")) is None for cpu in root.iter("cpu")):
+        nodes = []  # the one that is told is not the only one: a list of one would say so
     return Machine(
         functions=functions,
         nodes=tuple(nodes),
