@@ -1,12 +1,13 @@
 """Every reader on a small machine of the project's own."""
 
+import json
 from itertools import combinations
 
 import pytest
 import wire_dumps as dumps
 
-from hinan.core.errors import ConfigError
-from hinan.wire import sample, sources
+from hinan.core.errors import ConfigError, FormatError
+from hinan.wire import capture, sample, sources
 from hinan.wire.check import Question
 from hinan.wire.hotpath import paths_of
 from hinan.wire.measured import best_measurement
@@ -452,6 +453,35 @@ def test_a_cut_sweep_gives_the_same_figure_or_none(kept: int) -> None:
     else:
         assert answer.measured_bytes_per_s == pytest.approx(13.2e9, rel=0.03)
         assert not any("too small" in note for note in answer.notes)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("mps_bytes", -256, r">= 128.*mps_bytes"),
+        ("mps_bytes", 384, "no power of two"),
+        ("numa_node", -1, r">= 0.*numa_node"),
+        ("link", {"now_gt_s": -1}, r">= 0.*now_gt_s"),
+        ("link", {"cap_gt_s": float("inf")}, "damaged"),
+        ("address", "0000:43:00.1", "stands under 0000:43:00.0"),
+        ("parent", "somewhere", r"regex.*parent"),
+        ("bars", [{"first": 2, "last": 1}], "range from 0x2 to 0x1"),
+        ("buses", {"primary": 0, "secondary": 1, "subordinate": 256}, r"<= 255.*buses"),
+    ],
+)
+def test_a_capture_with_what_cannot_be(field: str, value: object, words: str) -> None:
+    """It is refused with its place, instead of becoming a figure."""
+    document = json.loads(capture.write(machine(dumps.LSPCI_VVV)))
+    document["machine"]["functions"]["0000:43:00.0"][field] = value
+    with pytest.raises(FormatError, match=words):
+        capture.read(json.dumps(document))
+
+
+def test_what_readers_make_a_capture_can_hold() -> None:
+    """Every text's machine comes back as it was; a payload that somebody typed is unknown."""
+    for text in (*dumps.ALL_TEXTS, dumps.LSPCI_VVV.replace("MaxPayload 256", "MaxPayload 100000")):
+        found = machine(text)
+        assert capture.read(capture.write(found)) == found
 
 
 def test_one_node_of_several_is_not_the_only_one() -> None:

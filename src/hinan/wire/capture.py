@@ -2,7 +2,7 @@
 
 Owns:      the format (`{"hinan_wire": 1, "machine": {...}}`) and the replacement of what identifies a node.
 Promises:  no serial number, UUID, GUID, MAC or IP address, and not the host name: the model has no field for them, and
-           free text (names, notes) is washed. Reading checks every type; a wrong file says where it is wrong.
+           free text (names, notes) is washed. Reading checks every type and range; a wrong file says where it is wrong.
 Never:     pickles.
 """
 
@@ -58,10 +58,10 @@ def read(text: str) -> Machine | None:
 
     Raises:
         FormatFromFuture: written by a newer hinan.
-        FormatError: a value has the wrong type.
+        FormatError: a value has the wrong type, or cannot be (a negative node, an MPS of 200 bytes).
     """
     try:
-        document = json.loads(text)
+        document = json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
         if '"hinan_wire"' in text[:200]:
             raise FormatError(f"this capture file is cut or damaged ({error}); copy it again") from error
@@ -72,6 +72,30 @@ def read(text: str) -> Machine | None:
     if not isinstance(version, int) or version > VERSION:
         raise FormatFromFuture(f"capture format {version!r}; this hinan reads up to {VERSION}", version=version)
     try:
-        return msgspec.convert(document.get("machine"), Machine, str_keys=True)
+        machine = msgspec.convert(document.get("machine"), Machine, str_keys=True)
     except msgspec.ValidationError as error:
         raise FormatError(f"the capture file is damaged: {error}") from error
+    _check_places(machine)
+    return machine
+
+
+def _refuse(constant: str) -> None:
+    """JSON has no NaN and no Infinity; Python's reader would take them."""
+    raise ValueError(f"{constant} is no number")
+
+
+def _check_places(machine: Machine) -> None:
+    """What types do not say: a function stands under its own address, ranges begin before they end, MPS is 2^n."""
+    for address, function in machine.functions.items():
+        if function.address != address:
+            raise FormatError(f"the capture file is damaged: {function.address} stands under {address}")
+        for window in (*function.windows, *function.bars, *(function.sriov.bars if function.sriov else ())):
+            if window.first > window.last:
+                raise FormatError(
+                    f"the capture file is damaged: {address} has a range from {window.first:#x} to {window.last:#x}"
+                )
+        for size in (function.mps_bytes, function.mps_cap_bytes, function.mrrs_bytes):
+            if size is not None and size.bit_count() != 1:
+                raise FormatError(
+                    f"the capture file is damaged: {address} has a payload of {size} bytes, which is no power of two"
+                )

@@ -10,8 +10,17 @@ Units:     bytes, bytes per second (decimal), GT/s per lane. Addresses are canon
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated
 
 import msgspec
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Rate = Annotated[float, msgspec.Meta(ge=0)]
+Payload = Annotated[int, msgspec.Meta(ge=128, le=16384, multiple_of=128)]
+Bus = Annotated[int, msgspec.Meta(ge=0, le=255)]
+Bar = Annotated[int, msgspec.Meta(ge=0, le=5)]
+Address = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]$")]
+"""What a value can be at all. Readers never make others; a capture file is refused with one (`capture.read`)."""
 
 
 class Role(StrEnum):
@@ -52,11 +61,11 @@ class Link(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     suspect: the source calls it capability, but nothing else in the machine agrees (see readers/plausible.py).
     """
 
-    cap_gt_s: float | None = None
-    cap_width: int | None = None
-    now_gt_s: float | None = None
-    now_width: int | None = None
-    now_bytes_per_s: float | None = None
+    cap_gt_s: Rate | None = None
+    cap_width: Count | None = None
+    now_gt_s: Rate | None = None
+    now_width: Count | None = None
+    now_bytes_per_s: Rate | None = None
     suspect: bool = False
 
 
@@ -79,10 +88,10 @@ class Acs(msgspec.Struct, frozen=True, kw_only=True):
 class Window(msgspec.Struct, frozen=True):
     """Addresses, both ends included, that a bridge passes down or a BAR claims."""
 
-    first: int
-    last: int
+    first: Count
+    last: Count
     prefetchable: bool = False
-    bar: int | None = None
+    bar: Bar | None = None
 
     def holds(self, address: int) -> bool:
         """Is `address` inside?"""
@@ -97,9 +106,9 @@ class Window(msgspec.Struct, frozen=True):
 class Buses(msgspec.Struct, frozen=True):
     """Bus numbers of a bridge."""
 
-    primary: int
-    secondary: int
-    subordinate: int
+    primary: Bus
+    secondary: Bus
+    subordinate: Bus
 
 
 class Sriov(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,9 +119,9 @@ class Sriov(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     enabled: bool
-    vfs: int
-    offset: int
-    stride: int
+    vfs: Count
+    offset: Count
+    stride: Count
     bars: tuple[Window, ...] = ()
     sized: bool = False
 
@@ -120,35 +129,35 @@ class Sriov(msgspec.Struct, frozen=True, kw_only=True):
 class Function(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One PCI function."""
 
-    address: str
+    address: Address
     role: Role = Role.OTHER
     port: Port | None = None
-    parent: str | None = None  # the next function towards the root complex
+    parent: Address | None = None  # the next function towards the root complex
     gap_above: bool = False  # Invariant: True only if functions between this one and `parent` are missing in the source
     at_root: bool = False  # nothing but the root complex is above
-    class_code: int | None = None  # 16 bits, 0x0302 is a 3D controller
-    vendor_id: int | None = None
-    device_id: int | None = None
+    class_code: Count | None = None  # 16 bits, 0x0302 is a 3D controller
+    vendor_id: Count | None = None
+    device_id: Count | None = None
     name: str | None = None
-    numa_node: int | None = None
-    numa_affinity: tuple[int, ...] = ()  # equally near nodes, where the source tells several
+    numa_node: Count | None = None
+    numa_affinity: tuple[Count, ...] = ()  # equally near nodes, where the source tells several
     link: Link = Link()
-    mps_bytes: int | None = None  # DevCtl: the size in use
-    mps_cap_bytes: int | None = None  # DevCap: the size possible
-    mrrs_bytes: int | None = None
+    mps_bytes: Payload | None = None  # DevCtl: the size in use
+    mps_cap_bytes: Payload | None = None  # DevCap: the size possible
+    mrrs_bytes: Payload | None = None
     acs: Acs | None = None
     buses: Buses | None = None
     windows: tuple[Window, ...] = ()
     bars: tuple[Window, ...] = ()
-    iommu_group: int | None = None
+    iommu_group: Count | None = None
     iommu_mode: IommuMode | None = None
-    physical_function: str | None = None  # set on an SR-IOV virtual function
-    virtual_functions: int | None = None
+    physical_function: Address | None = None  # set on an SR-IOV virtual function
+    virtual_functions: Count | None = None
     sriov: Sriov | None = None
     subtractive: bool = False  # a bridge that takes what nobody else on its bus claims
-    gpu_index: int | None = None
+    gpu_index: Count | None = None
     coherent_link: str | None = None  # the source says that this GPU reaches RAM by NVLink
-    nvlinks: int | None = None  # NVLinks (or XGMI links) that the source counts on this GPU
+    nvlinks: Count | None = None  # NVLinks (or XGMI links) that the source counts on this GPU
     gpudirect: bool | None = None  # NCCL's gdr attribute: the driver offers GPUDirect RDMA
     off_bus: str | None = None  # evidence that it does not answer on the bus; None: nothing says so
     disputed: dict[str, tuple[str, ...]] = {}  # field -> what sources said of it; it is None, and no source fills it
@@ -157,12 +166,12 @@ class Function(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Gpu(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A GPU as a rank sees it. `relations` are the cells of `nvidia-smi topo -m` (PIX, PXB, PHB, NODE, SYS, NV18)."""
 
-    index: int
-    address: str | None = None
+    index: Count
+    address: Address | None = None
     name: str | None = None
-    numa_node: int | None = None
-    numa_affinity: tuple[int, ...] = ()
-    memory_node: int | None = None  # `GPU NUMA ID`: the GPU's own memory as a node; it has no CPUs
+    numa_node: Count | None = None
+    numa_affinity: tuple[Count, ...] = ()
+    memory_node: Count | None = None  # `GPU NUMA ID`: the GPU's own memory as a node; it has no CPUs
     relations: dict[str, str] = {}
     off_bus: str | None = None  # as of a function; or no bus source lists a GPU that another source names
 
@@ -170,11 +179,11 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class NumaNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A NUMA node. `cpus` None: not told; (): a node of memory only."""
 
-    index: int
-    cpus: tuple[int, ...] | None = None
-    size_bytes: int | None = None
-    free_bytes: int | None = None
-    distances: dict[int, int] = {}
+    index: Count
+    cpus: tuple[Count, ...] | None = None
+    size_bytes: Count | None = None
+    free_bytes: Count | None = None
+    distances: dict[Count, Count] = {}
     ranges: tuple[Window, ...] = ()  # physical addresses that lie on this node, where a source tells them
 
 
@@ -182,21 +191,21 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """A bandwidth that somebody measured. what: d2h, h2d, gds_write, gds_read, cpu_write, cpu_read."""
 
     what: str
-    bytes_per_s: float
+    bytes_per_s: Rate
     source: str
-    gpu_index: int | None = None
-    gpu_address: str | None = None
+    gpu_index: Count | None = None
+    gpu_address: Address | None = None
     gpu_name: str | None = None
-    numa_node: int | None = None
+    numa_node: Count | None = None
     engine: str | None = None  # ce: copy engine, sm: a kernel
-    size_bytes: int | None = None
+    size_bytes: Count | None = None
 
 
 class IomemRange(msgspec.Struct, frozen=True):
     """A line of /proc/iomem."""
 
-    first: int
-    last: int
+    first: Count
+    last: Count
     name: str
 
 
@@ -213,21 +222,21 @@ class Gds(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything one or several sources told."""
 
-    functions: dict[str, Function] = {}
+    functions: dict[Address, Function] = {}
     gpus: tuple[Gpu, ...] = ()
     nodes: tuple[NumaNode, ...] = ()
     cpu_arch: str | None = None
     cpu_model: str | None = None
     product: str | None = None
-    packages: int | None = None
+    packages: Count | None = None
     iommu_mode: IommuMode | None = None
     coherent_link: str | None = None  # evidence that GPUs reach RAM by NVLink, not by PCIe alone
-    coherent_bytes_per_s: float | None = None
+    coherent_bytes_per_s: Rate | None = None
     acs_unplaced: tuple[Acs, ...] = ()  # ACSCtl lines without an address
     iomem: tuple[IomemRange, ...] = ()
     gds: Gds | None = None
     measurements: tuple[Measurement, ...] = ()
-    nic_names: dict[str, str] = {}
+    nic_names: dict[str, Address] = {}
     virtual: tuple[str, ...] = ()  # evidence that a hypervisor tells the tree
     mixed: str | None = None  # evidence that the sources are of different machines
     sources: tuple[str, ...] = ()

@@ -211,10 +211,15 @@ def _capability_line(known: _Known, line: str) -> None:
         speed = number(match["speed"]) if width else None
         known.link = msgspec.structs.replace(known.link, now_gt_s=speed, now_width=width)
     elif match := _DEVCAP.match(line):
-        known.mps_cap = int(match[1])
+        known.mps_cap = _payload(match[1])
     elif match := _DEVCTL.match(line):
-        known.mps, known.mrrs = int(match[1]), int(match[2])
+        known.mps, known.mrrs = _payload(match[1]), _payload(match[2])
     elif match := re.search(r"Number of VFs: ([0-9]+),", line):
         known.virtual_functions = int(match[1])
     elif (acs := _acs(line)) is not None:
         known.acs = acs
+
+
+def _payload(text: str) -> int | None:
+    """A size that three bits of DevCtl can say: 128 << n; None for what somebody typed."""
+    return next((128 << n for n in range(8) if str(128 << n) == text), None)
