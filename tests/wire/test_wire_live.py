@@ -144,6 +144,16 @@ def test_without_root_mps_is_unknown(root: Path) -> None:
     assert len(machine.functions["0000:40:01.0"].windows) == 2
 
 
+def test_a_readable_device_without_the_capability(root: Path) -> None:
+    """256 bytes could be read, as root does, and no Express capability is in them: root would not help."""
+    for entry in (root / "sys/bus/pci/devices").iterdir():
+        path = entry / "config"
+        path.write_bytes(path.read_bytes()[:0x34] + bytes(256 - 0x34))
+    notes = sources.read_live(root).notes
+    assert not any("needs root" in note for note in notes)
+    assert any("no device has a PCI Express capability" in note for note in notes)
+
+
 def test_a_copied_sys_folder_is_a_source(root: Path) -> None:
     """`--from FOLDER` reads a tree that was copied from elsewhere."""
     assert len(sources.read_paths([root]).gpus) == 1

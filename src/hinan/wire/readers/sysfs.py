@@ -16,6 +16,7 @@ from hinan.wire.pages import node_blocks
 from hinan.wire.readers import config_space, iomem
 from hinan.wire.text import clean, decode, hex_number, int_list, number
 
+_LEGACY_BYTES = 256  # what root sees of a device without PCI Express, its list of capabilities included
 SILENT = "its config space reads all ones"
 _GROUP_MODES = {"identity": IommuMode.PASSTHROUGH, "DMA": IommuMode.TRANSLATED, "DMA-FQ": IommuMode.TRANSLATED}
 
@@ -42,7 +43,7 @@ def read(root: Path = Path("/")) -> Machine:
         virtual=("the CPU has the hypervisor flag",) if re.search(r"^flags\s*:.*\bhypervisor\b", cpuinfo, re.M) else (),
         nic_names=_nics(root, functions),
         sources=("sysfs",),
-        notes=(memory.notes if memory else ()) + _notes(functions),
+        notes=(memory.notes if memory else ()) + _notes(functions, devices),
     )
 
 
@@ -175,8 +176,11 @@ def _nics(root: Path, functions: dict[str, Function]) -> dict[str, str]:
     return names
 
 
-def _notes(functions: dict[str, Function]) -> tuple[str, ...]:
+def _notes(functions: dict[str, Function], devices: Path) -> tuple[str, ...]:
+    """Why no device on a path tells its MPS: the kernel showed 64 bytes only, or there is no capability that has it."""
     paths = [f for f in functions.values() if f.role in (Role.GPU, Role.NVME, Role.NIC)]
-    if paths and all(f.mps_bytes is None for f in paths):
-        return ("MPS and ACS are unknown: config space beyond byte 64 needs root",)
-    return ()
+    if not paths or any(f.mps_bytes is not None for f in paths):
+        return ()
+    if all(len(_bytes(devices / f.address / "config")) >= _LEGACY_BYTES for f in paths):
+        return ("MPS and ACS are unknown: no device has a PCI Express capability (usual for what a hypervisor emulates)",)
+    return ("MPS and ACS are unknown: config space beyond byte 64 was not readable (it needs root)",)
