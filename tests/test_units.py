@@ -45,3 +45,19 @@ def test_format_seconds() -> None:
         "2 min 5 s",
         "63 min 0 s",
     ]
+
+
+@pytest.mark.parametrize("text", ["61.2Gb", "61.2 Gb", "8Gib", "400Mb"])
+def test_a_size_that_may_be_bits_is_refused(text: str) -> None:
+    """To a network engineer Gb is gigabits: eight times less."""
+    with pytest.raises(ConfigError, match=r"may mean bits.*[GM]i?B for bytes, or divide by 8"):
+        parse_bytes(text)
+    assert parse_bytes(text.lower()) == parse_bytes(text.replace("b", "B"))
+
+
+def test_a_size_without_a_unit() -> None:
+    """Whole bytes where a caller takes them; a fraction of a byte never."""
+    assert parse_bytes("1e9") == 10**9
+    for text, bare in (("61.2", True), ("61", False)):
+        with pytest.raises(ConfigError, match=rf"no unit; write {text}GB"):
+            parse_bytes(text, bare=bare)

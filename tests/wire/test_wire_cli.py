@@ -280,3 +280,20 @@ def test_help_says_what_the_others_are_for() -> None:
     text = run("check", "--help").stdout
     for verb in ("verify", "preflight", "drill"):
         assert verb in text
+
+
+@pytest.mark.parametrize("state", ["61.2", "61", "61.2Gb"])
+def test_a_state_whose_unit_is_a_guess_is_refused(state: str) -> None:
+    """No seconds from a number without a unit, or with one that may be bits."""
+    with pytest.raises(ConfigError, match=r"no unit|may mean bits"):
+        run("--sample", "--state", state)
+
+
+def test_an_address_that_can_be_read_in_two_ways_is_refused() -> None:
+    """4096 is 0x1000 or 0x4096; digits with a to f, or with 0x, are clear."""
+    with pytest.raises(ConfigError, match=r"write 0x4096 if it is hexadecimal, 0x1000 if it is decimal"):
+        run("--sample", "explain", "4096")
+    with pytest.raises(ConfigError, match="two ways"):
+        run("dma", "4012345000")
+    assert run("--sample", "explain", "0x4096").exit_code == 0
+    assert run("dma", "4012345f80").exit_code == 0

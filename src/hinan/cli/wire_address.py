@@ -114,6 +114,12 @@ def _hex(text: str | None) -> int:
     number = hex_number(text)
     if number is None:
         raise ConfigError("give a hexadecimal address such as 0x4012345000, --arena or --file PATH", address=text)
+    if text is not None and text.strip().isdigit() and number > 9:
+        decimal = int(text)
+        raise ConfigError(
+            f"{text} can be read in two ways; write 0x{text.strip()} if it is hexadecimal, {decimal:#x} if it is decimal",
+            address=text,
+        )
     return number
 
 

@@ -45,7 +45,7 @@ def machine_of(asked: Asked) -> Any:
 
 
 def state_of(asked: Asked) -> int | None:
-    return parse_bytes(asked.state) if asked.state is not None else None
+    return parse_bytes(asked.state, bare=False) if asked.state is not None else None
 
 
 def gpu_of(machine: Any, text: str | None) -> Any:

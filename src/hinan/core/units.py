@@ -27,6 +27,7 @@ _SECONDS = {
     "h": 3600.0,
     "d": 86400.0,
 }
+_BITS = re.compile(r"\s*([0-9.eE+-]+)\s*([KMGTP]i?)b\s*")
 _RATE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)\s*(?:([kKMGTP])(i?))?(B|b|bit)(?:/s|ps)\s*")
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)\s*([A-Za-zµμ]*)\s*")
 
@@ -42,12 +43,22 @@ def _parse(text: str, units: dict[str, float], what: str, example: str) -> float
     return value
 
 
-def parse_bytes(text: str) -> int:
-    """Bytes from "1536", "64MiB", "1.5 GB" (decimal and binary units, any case).
+def parse_bytes(text: str, *, bare: bool = True) -> int:
+    """Bytes from "1536", "64MiB", "1.5 gb" (decimal and binary units, any case but "Gb", which is how bits are written).
 
+    Args:
+        bare: take a whole number without a unit as bytes.
     Raises:
-        ConfigError: not a size.
+        ConfigError: not a size; or one that may be meant in bits, or without its unit, and would be far off.
     """
+    if bits := _BITS.fullmatch(text):
+        number, prefix = bits[1], bits[2]
+        raise ConfigError(
+            f"{text!r} may mean bits, eight times less; write {number}{prefix}B for bytes, or divide by 8", value=text
+        )
+    match = _QUANTITY.fullmatch(text)
+    if match and not match[2] and not (bare and float(match[1]).is_integer()):
+        raise ConfigError(f"{text!r} has no unit; write {match[1]}GB, {match[1]}GiB or {match[1]}B", value=text)
     return int(_parse(text, dict(_BYTES), "a size", "64MiB"))
 
 
