@@ -1,6 +1,9 @@
 """The command: schema, exit codes, width, files."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -297,3 +300,24 @@ def test_an_address_that_can_be_read_in_two_ways_is_refused() -> None:
         run("dma", "4012345000")
     assert run("--sample", "explain", "0x4096").exit_code == 0
     assert run("dma", "4012345f80").exit_code == 0
+
+
+def test_a_terminal_without_these_letters() -> None:
+    """LANG=C: microseconds are written us; nothing else changes, and nothing is raised."""
+    command = [
+        sys.executable,
+        "-c",
+        "from hinan.cli.main import main; main()",
+        "wire",
+        "dma",
+        "0x4012345000",
+        "--size",
+        "4",
+    ]
+    ascii_, whole = (
+        subprocess.run(command, env={**os.environ, "PYTHONIOENCODING": encoding}, capture_output=True, check=False)
+        for encoding in ("ascii", "utf-8")
+    )
+    assert ascii_.returncode == 0, ascii_.stderr
+    assert " µs: " in whole.stdout.decode()
+    assert ascii_.stdout.decode("ascii") == whole.stdout.decode().replace("µ", "u")

@@ -11,6 +11,7 @@ import sys
 import typer
 
 from hinan.cli import agent, decide, demo, ls, plan, rm, run, show, simulate, verify, wire
+from hinan.cli.streams import make_tolerant
 from hinan.core.errors import ConfigError, Fenced, HinanError
 
 EXIT_FAILED, EXIT_USAGE, EXIT_FENCED = 1, 2, 93
@@ -48,6 +49,7 @@ app.add_typer(wire.app)
 
 def main() -> None:
     """Entry point of the command `hinan`."""
+    make_tolerant()
     try:
         app()
     except Fenced as error:
