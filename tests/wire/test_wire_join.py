@@ -62,6 +62,15 @@ def test_a_narrow_link_may_be_above_the_gpu() -> None:
     assert [report(found, index).ceiling_bytes_per_s for index in (0, 1)] == [None, None]
 
 
+def test_a_disputed_link_bounds_every_leg_over_it() -> None:
+    """Neither peer to peer nor via RAM has a figure where the GPU's link is disputed; other GPUs' legs have theirs."""
+    found = machine(dumps.LSPCI_VVV, OTHER_LINK)
+    assert [leg.ceiling_bytes_per_s for leg in report(found).legs] == [None, None]
+    assert all(leg.ceiling_bytes_per_s for leg in report(found, 1).legs)
+    above = machine(dumps.LSPCI_VVV, block("41:00.0").replace("Speed 16GT/s, Width x16", "Speed 8GT/s, Width x16"))
+    assert [leg.ceiling_bytes_per_s is None for leg in report(above).legs] == [False, True]  # peer to peer stays below it
+
+
 def test_a_disputed_payload_is_assumed_and_said() -> None:
     """MPS 256 or 128: not the value of another hop, but the stated assumption."""
     answer = report(machine(dumps.LSPCI_VVV, OTHER_MPS))

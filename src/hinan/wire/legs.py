@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from hinan.wire.join import link_is_disputed
 from hinan.wire.link import ASSUMED_MPS_BYTES, completion_ceiling_bytes_per_s
 from hinan.wire.model import Function, Machine, Role
 from hinan.wire.path import Path, mps_of, path_ceiling, path_up
@@ -36,7 +37,12 @@ class Leg(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fetch_ceiling(path: Path) -> tuple[float | None, str | None]:
-    """Ceiling of a device that fetches over its path [bytes/s], and the narrow hop; None without its own link."""
+    """Ceiling of a device that fetches over its path [bytes/s], and the narrow hop.
+
+    None without its own link, and where sources contradict each other on a link of the path.
+    """
+    if any(map(link_is_disputed, path.hops)):
+        return None, None
     mps = mps_of(path.hops) or ASSUMED_MPS_BYTES
     rated: list[tuple[float, str]] = []
     for hop in path.hops:
@@ -95,8 +101,13 @@ def redirect_ceilings(machine: Machine, gpu: str, device: str) -> tuple[float | 
 
 
 def _peer_ceiling(way: Crossing) -> tuple[float | None, str | None]:
-    """The slowest link [bytes/s] and its hop; None without the device's own. The link above the hop that turns is none."""
+    """The slowest link [bytes/s] and its hop; None without the device's own, and where sources contradict each other.
+
+    The link above the hop that turns is none of them.
+    """
     hops = [hop for hop in (*way.up, *way.down) if hop.address != way.turn]
+    if any(map(link_is_disputed, hops)):
+        return None, None
     rated = [r for r in (fetch_ceiling(Path((hop,), True)) for hop in hops) if r[0] is not None]
     known = fetch_ceiling(Path((way.down[-1],), True))[0] if way.down else None
     return min(rated, key=lambda item: item[0] or 0.0) if rated and known else (None, None)
