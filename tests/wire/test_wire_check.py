@@ -303,3 +303,27 @@ def test_power_by_lspci(bridge: str, gpu: str, nvlink: bool) -> None:
     answer = report_gpu(machine, machine.gpus[0], Question())
     assert (answer.ceiling_bytes_per_s is None) == nvlink
     assert any("no ceiling is claimed" in note for note in answer.notes) == nvlink
+
+
+def test_a_port_with_a_smaller_payload() -> None:
+    """MPS 128 at the root port and 256 at the GPU is a fault; the smaller one at the GPU is none."""
+    small = edited("MaxPayload 256 bytes, MaxReadReq 512", "MaxPayload 128 bytes, MaxReadReq 512", "40:01.0")
+    assert codes(small) == ["mps-mismatch", "mps-mismatch"]  # both GPUs are above it
+    at_gpu = edited("MaxPayload 256 bytes, MaxReadReq 512", "MaxPayload 128 bytes, MaxReadReq 512", "44:00.0")
+    assert codes(at_gpu) == []
+
+
+def test_a_measurement_that_no_link_can_carry() -> None:
+    """191 % of the ceiling is somebody else's log: a finding, and no proof that the links are whole."""
+    fast = dumps.NVBANDWIDTH.replace("26.10", "55.10").replace("13.05", "26.00")
+    assert codes(dumps.LSPCI_VVV, fast) == ["above-ceiling"]
+    slow_uplink = edited("LnkSta:\tSpeed 16GT/s (ok)", "LnkSta:\tSpeed 8GT/s (downgraded)", "41:00.0")
+    assert codes(slow_uplink, fast) == ["above-ceiling", "link-suspect"]
+
+
+def test_what_is_usual_stands_beside_a_ceiling_only() -> None:
+    """91 to 97 % of nothing is no help."""
+    for text, said in ((dumps.LSPCI_VVV, True), (dumps.TOPO, False)):
+        machine = sources.read_texts([text])
+        shown = "\n".join(render(report_gpu(machine, machine.gpus[0], Question()), machine))
+        assert ("of the ceiling is usual" in shown) == said

@@ -321,3 +321,15 @@ def test_a_terminal_without_these_letters() -> None:
     assert ascii_.returncode == 0, ascii_.stderr
     assert " µs: " in whole.stdout.decode()
     assert ascii_.stdout.decode("ascii") == whole.stdout.decode().replace("µ", "u")
+
+
+@pytest.mark.parametrize("verb", [(), ("check",)])
+def test_a_node_that_is_not_there(verb: tuple[str, ...]) -> None:
+    """The buffer cannot lie on a node that the machine does not have; where no source tells nodes, it may."""
+    with pytest.raises(ConfigError, match="no NUMA node 77; there are 0, 1"):
+        run(*verb, "--sample", "--buffer-node", "77")
+
+
+def test_a_node_of_a_machine_without_nodes(dump: Path) -> None:
+    """lspci lists no nodes: any may be there."""
+    assert run("--from", str(dump), "--buffer-node", "3").exit_code == 0

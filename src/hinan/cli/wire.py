@@ -24,6 +24,7 @@ from hinan.cli.wire_options import (
     State,
     gpu_of,
     machine_of,
+    node_of,
     show,
     show_json,
     state_of,
@@ -70,7 +71,7 @@ def wire(
 
     _one_view(every=every, paths=paths, legs=legs and not as_json, drawn=svg is not None or html is not None)
     machine = machine_of(context.obj)
-    question = Question(state_bytes=state_of(context.obj), buffer_node=buffer_node, under_load=under_load)
+    question = Question(state_bytes=state_of(context.obj), buffer_node=node_of(machine, buffer_node), under_load=under_load)
     keys = report.to_builtins if legs else report.summary
     one = gpu_of(machine, gpu)
     if one is None:
@@ -149,7 +150,9 @@ def check(
     asked = context.obj.after(Asked(sources, sample, state, None))
     machine = machine_of(asked)
     buffers = slot_nodes(run) if run is not None else {}
-    question = Question(state_bytes=state_of(asked), buffer_node=buffer_node, buffers=buffers, under_load=under_load)
+    question = Question(
+        state_bytes=state_of(asked), buffer_node=node_of(machine, buffer_node), buffers=buffers, under_load=under_load
+    )
     found = check_machine(machine, question)
     if as_json:
         show_json({"findings": msgspec.to_builtins(found), "gpus": len(machine.gpus), "sources": list(machine.sources)})

@@ -48,6 +48,18 @@ def state_of(asked: Asked) -> int | None:
     return parse_bytes(asked.state, bare=False) if asked.state is not None else None
 
 
+def node_of(machine: Any, index: int | None) -> int | None:
+    """The node that was asked for.
+
+    Raises:
+        ConfigError: the machine's nodes are known, and it has no such node.
+    """
+    known = sorted(node.index for node in machine.nodes)
+    if index is not None and known and index not in known:
+        raise ConfigError(f"there is no NUMA node {index}; there are {', '.join(map(str, known))}", buffer_node=index)
+    return index
+
+
 def gpu_of(machine: Any, text: str | None) -> Any:
     """The GPU that was asked for; None when the machine has none.
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hinan.wire.address import short_address
-from hinan.wire.check import Question
+from hinan.wire.check import IMPOSSIBLE_RATIO, Question
 from hinan.wire.measured import best_measurement, too_small_bytes
 from hinan.wire.model import Gpu, Machine, Role
 from hinan.wire.path import Path, mps_of, path_ceiling
 from hinan.wire.placement import Placement
 from hinan.wire.transport import coherent_link_of
-
-_TOLERANCE = 0.05  # MPS is often assumed, and 512 bytes instead of 256 are 4.5 % more
 
 
 def notes_for(machine: Machine, gpu: Gpu, path: Path, placement: Placement, question: Question) -> tuple[str, ...]:
@@ -49,7 +47,7 @@ def _links(machine: Machine, gpu: Gpu, path: Path, placement: Placement, questio
     measured = best_measurement(machine, gpu, placement.node)
     if ceiling is None:
         yield f"speed or width of the GPU's link is unknown, so the ceiling is: {short_address(path.hops[0].address)}"
-    elif measured is not None and measured.bytes_per_s > ceiling * (1 + _TOLERANCE):
+    elif measured is not None and measured.bytes_per_s > ceiling * IMPOSSIBLE_RATIO:
         yield (
             f"measured ({measured.source}) is above the ceiling: a link is told below its capability, or this is another "
             "machine's log"

@@ -149,7 +149,8 @@ def _figures(report: Report) -> list[str]:
     of = ""
     if report.measured_bytes_per_s and report.ceiling_bytes_per_s:
         of = f", {report.measured_bytes_per_s / report.ceiling_bytes_per_s:.1%} of the ceiling"
-    by = f"{report.measured_by}{of}" if report.measured_by else "91 to 97 % of the ceiling is usual"
+    usual = "91 to 97 % of the ceiling is usual" if report.ceiling_bytes_per_s else ""
+    by = f"{report.measured_by}{of}" if report.measured_by else usual
     lines.append(_row("", "measured", gigabytes(report.measured_bytes_per_s), report.measured_seconds, by))
     if report.gpus > 1:
         rate = gigabytes(report.all_ranks_ceiling_bytes_per_s)
