@@ -26,7 +26,8 @@ from hinan.host.numa import KernelMemory
 from hinan.tiers.arena import Arena
 from hinan.tiers.mapping import HUGE_BYTES
 from hinan.wire import sample
-from hinan.wire.check import Question, check_machine
+from hinan.wire.case import Question
+from hinan.wire.check import check_machine
 from hinan.wire.model import Machine
 from tests.agent.test_edges import HEADER, Place, live
 from tests.harness.disks import Disks

@@ -11,7 +11,7 @@ import pytest
 import wire_dumps as dumps
 
 from hinan.wire import picture, sample, sources
-from hinan.wire.check import Question
+from hinan.wire.case import Question
 from hinan.wire.model import Machine
 from hinan.wire.report import report_gpu
 

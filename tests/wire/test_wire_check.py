@@ -5,7 +5,8 @@ import pytest
 import wire_dumps as dumps
 
 from hinan.wire import capture, sources
-from hinan.wire.check import Question, check_machine
+from hinan.wire.case import Question
+from hinan.wire.check import check_machine
 from hinan.wire.hotpath import paths_of
 from hinan.wire.model import IommuMode, Machine
 from hinan.wire.render import render

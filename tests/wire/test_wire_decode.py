@@ -5,7 +5,7 @@ import pytest
 import wire_dumps as dumps
 
 from hinan.wire import sample, sources
-from hinan.wire.check import Question
+from hinan.wire.case import Question
 from hinan.wire.decode import Route, route_write
 from hinan.wire.explain import Explanation, Told, explain, lines
 from hinan.wire.model import IomemRange, IommuMode, Machine

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from wire_captured import shared_folder
 
 from hinan.wire import render, sources, text
-from hinan.wire.check import Question, check_machine
+from hinan.wire.case import Question
+from hinan.wire.check import check_machine
 from hinan.wire.model import Function, Link, Machine
 from hinan.wire.report import report_gpu, report_without_gpu, to_builtins
 

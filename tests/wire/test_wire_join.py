@@ -4,7 +4,7 @@ import pytest
 import wire_dumps as dumps
 
 from hinan.wire import sources
-from hinan.wire.check import Question
+from hinan.wire.case import Question
 from hinan.wire.hotpath import paths_of
 from hinan.wire.model import Machine, Role
 from hinan.wire.report import Report, report_gpu

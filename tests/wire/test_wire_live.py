@@ -9,7 +9,8 @@ import wire_dumps as dumps
 
 from hinan.core.errors import ConfigError, FormatError, FormatFromFuture
 from hinan.wire import capture, pages, sample, sources
-from hinan.wire.check import Question, check_machine
+from hinan.wire.case import Question
+from hinan.wire.check import check_machine
 from hinan.wire.decode import route_write
 from hinan.wire.hotpath import paths_of
 from hinan.wire.model import IommuMode, Machine, Port, Role

@@ -8,7 +8,8 @@ import pytest
 from wire_captured import shared_folder
 
 from hinan.wire import legs
-from hinan.wire.check import Question, check_machine
+from hinan.wire.case import Question
+from hinan.wire.check import check_machine
 from hinan.wire.decode import route_write
 from hinan.wire.link import write_ceiling_bytes_per_s
 from hinan.wire.measured import best_measurement

@@ -15,7 +15,8 @@ from hinan.cli.wire_probe import print_measured
 from hinan.core.errors import ConfigError
 from hinan.trainer.probe import TorchCopier
 from hinan.wire import assemble, capture, sample, sources
-from hinan.wire.check import Question, check_machine
+from hinan.wire.case import Question
+from hinan.wire.check import check_machine
 from hinan.wire.model import Machine
 from hinan.wire.probe import Device, Timed, measure
 

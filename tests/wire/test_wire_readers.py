@@ -8,7 +8,7 @@ import wire_dumps as dumps
 
 from hinan.core.errors import ConfigError, FormatError
 from hinan.wire import capture, sample, sources
-from hinan.wire.check import Question
+from hinan.wire.case import Question
 from hinan.wire.hotpath import paths_of
 from hinan.wire.measured import best_measurement
 from hinan.wire.model import Machine, Port, Role

@@ -22,7 +22,7 @@ def wired(sources: Sequence[str], gpu: str | None) -> MeasuredRun:
     Raises:
         ConfigError: a source cannot be read, there is no such GPU, or nothing tells how fast it is.
     """
-    from hinan.wire.check import Question
+    from hinan.wire.case import Question
     from hinan.wire.rates import rate_of, slowest
     from hinan.wire.report import report_gpu
 

@@ -67,7 +67,7 @@ def wire(
     if context.invoked_subcommand is not None:
         return
     from hinan.wire import render, report
-    from hinan.wire.check import Question
+    from hinan.wire.case import Question
 
     _one_view(every=every, paths=paths, legs=legs and not as_json, drawn=svg is not None or html is not None)
     machine = machine_of(context.obj)
@@ -145,7 +145,8 @@ def check(
     import msgspec
 
     from hinan.wire import render
-    from hinan.wire.check import Question, check_machine
+    from hinan.wire.case import Question
+    from hinan.wire.check import check_machine
 
     asked = context.obj.after(Asked(sources, sample, state, None))
     machine = machine_of(asked)

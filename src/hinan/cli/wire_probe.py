@@ -38,7 +38,7 @@ def probe(
 def print_measured(machine: Machine, *, as_json: bool) -> None:
     """Each GPU of a machine with its measured rate, and the ceiling beside it."""
     from hinan.wire import report
-    from hinan.wire.check import Question
+    from hinan.wire.case import Question
     from hinan.wire.render import render_all
 
     answers = [report.report_gpu(machine, gpu, Question()) for gpu in machine.gpus]

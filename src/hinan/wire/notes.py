@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hinan.wire.address import short_address
-from hinan.wire.check import IMPOSSIBLE_RATIO, Question
+from hinan.wire.case import IMPOSSIBLE_RATIO, Question
 from hinan.wire.measured import best_measurement, too_small_bytes
 from hinan.wire.model import Gpu, Machine, Role
 from hinan.wire.path import Path, mps_of, path_ceiling

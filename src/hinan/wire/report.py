@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from hinan.wire.address import short_address
-from hinan.wire.check import Question, check_gpu, check_machine, iommu_of
+from hinan.wire.case import Question
+from hinan.wire.check import check_gpu, check_machine, iommu_of
 from hinan.wire.findings import Finding
 from hinan.wire.legs import Leg, direct, nearest, via_ram
 from hinan.wire.link import ASSUMED_MPS_BYTES
