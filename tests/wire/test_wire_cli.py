@@ -333,3 +333,12 @@ def test_a_node_that_is_not_there(verb: tuple[str, ...]) -> None:
 def test_a_node_of_a_machine_without_nodes(dump: Path) -> None:
     """lspci lists no nodes: any may be there."""
     assert run("--from", str(dump), "--buffer-node", "3").exit_code == 0
+
+
+@pytest.mark.parametrize("view", [("--gpu", "0"), ("--all",), ("check",)])
+def test_a_contradiction_is_told_in_every_view(dump: Path, tmp_path: Path, view: tuple[str, ...]) -> None:
+    """Also where a table or "nothing found" would look as if all were well."""
+    other = tmp_path / "other"
+    other.write_text(dumps.LSPCI_VVV.replace("Width x16, ASPM", "Width x8, ASPM"))
+    found = run(*view, "--from", str(dump), "--from", str(other))
+    assert "i sources contradict each other: link width x16 or x8" in found.stdout

@@ -82,7 +82,7 @@ def wire(
         return
     if every:
         answers = [report.report_gpu(machine, each, question) for each in machine.gpus]
-        show_json({"gpus": [keys(a) for a in answers]}) if as_json else show(render.render_all(answers))
+        show_json({"gpus": [keys(a) for a in answers]}) if as_json else show(render.render_all(answers, machine))
         return
     if paths:
         _paths(machine, one, as_json)
@@ -160,7 +160,8 @@ def check(
     elif found:
         show([line for finding in found for line in render.wrapped("!", render.sentence(finding))])
     else:
-        show([f"nothing found on the paths of {len(machine.gpus)} GPUs (read from: {', '.join(machine.sources)})"])
+        notes = [line for note in machine.notes for line in render.wrapped("i", note)]
+        show([f"nothing found on the paths of {len(machine.gpus)} GPUs (read from: {', '.join(machine.sources)})", *notes])
     if found:
         raise typer.Exit(1)
 

@@ -236,8 +236,8 @@ def _plain_leg(word: str, leg: Leg, name: str | None) -> list[str]:
     return [head, f"     RAM > root complex > {route}   ceiling {gigabytes(leg.ceiling_bytes_per_s)}"]
 
 
-def render_all(reports: Sequence[Report]) -> list[str]:
-    """One line per GPU."""
+def render_all(reports: Sequence[Report], machine: Machine) -> list[str]:
+    """One line per GPU; then what was found, and what the sources leave open for the whole machine."""
     head = f"{'GPU':<4}{'address':<14}{'node':>5}  {'alone':>11}  {'all at once':>11}  {'measured':>11}"
     lines = [f"{head}  {'narrowest':<13} NIC of its rail"]
     for r in reports:
@@ -256,4 +256,5 @@ def render_all(reports: Sequence[Report]) -> list[str]:
     for key in seen:
         finding = next(f for r in reports for f in r.findings if f.code + (f.at or "") == key)
         lines += wrapped("!", sentence(finding))
+    lines += [line for note in machine.notes for line in wrapped("i", note)]
     return [clip(line) for line in lines]
