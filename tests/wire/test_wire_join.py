@@ -51,9 +51,12 @@ def test_contradicting_links_and_nodes_are_unknown(one_text: bool, swapped: bool
 
 
 def test_a_third_source_does_not_settle_a_contradiction() -> None:
-    """Two of three agree, and still nobody knows which one is of today."""
-    found = machine(dumps.LSPCI_VVV, OTHER_LINK, block("43:00.0"))
-    assert report(found).ceiling_bytes_per_s is None
+    """Two of three agree, and still nobody knows which one is of today; a third value is told with the others."""
+    third = GPU.replace("LnkCap:\tPort #0, Speed 16GT/s, Width x16", "LnkCap:\tPort #0, Speed 16GT/s, Width x4")
+    for more, words in ((GPU, "x16 or x8 at"), (third, "x16 or x4 or x8 at")):
+        found = machine(dumps.LSPCI_VVV, OTHER_LINK, more)
+        assert report(found).ceiling_bytes_per_s is None
+        assert words in " ".join(found.notes)
 
 
 def test_a_narrow_link_may_be_above_the_gpu() -> None:
