@@ -342,3 +342,12 @@ def test_a_contradiction_is_told_in_every_view(dump: Path, tmp_path: Path, view:
     other.write_text(dumps.LSPCI_VVV.replace("Width x16, ASPM", "Width x8, ASPM"))
     found = run(*view, "--from", str(dump), "--from", str(other))
     assert "i sources contradict each other: link width x16 or x8" in found.stdout
+
+
+def test_wire_and_explain_say_the_same_of_the_iommu(dump: Path) -> None:
+    """Groups in lspci: an IOMMU is on, in a mode that nobody tells. And one byte is a byte."""
+    words = "on (groups exist), mode unknown"
+    assert f"IOMMU: {words}" in run("--from", str(dump), "--gpu", "0").stdout
+    shown = run("explain", "0x4012345000", "--from", str(dump), "--gpu", "0", "--size", "1").stdout
+    assert f"IOMMU: {words}" in shown
+    assert "5. 1 byte is 1 memory write TLP" in shown

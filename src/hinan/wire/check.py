@@ -20,6 +20,8 @@ from hinan.wire.peer import redirecting_ports, same_switch
 from hinan.wire.placement import node_for_gpu
 from hinan.wire.transport import coherent_link_of
 
+UNKNOWN_MODE = "on (groups exist), mode unknown"
+
 
 def check_gpu(machine: Machine, gpu: Gpu, question: Question) -> tuple[Finding, ...]:
     """Findings for one GPU, worst evidence first."""

@@ -12,7 +12,7 @@ import textwrap
 import msgspec
 
 from hinan.wire.address import requester_id, short_address
-from hinan.wire.check import iommu_of
+from hinan.wire.check import UNKNOWN_MODE, iommu_of
 from hinan.wire.decode import Route, route_write, windows_told
 from hinan.wire.ideas import table
 from hinan.wire.iommu import LEAF_LEVELS, Walk, translations_for, walk_of
@@ -60,6 +60,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
     requester: str | None
     iommu: str | None
+    iommu_groups: bool  # groups exist: an IOMMU is on, in a mode that may be unknown
     route: Route | None
     iomem: tuple[IomemRange, ...]
     walks: tuple[Walk, ...]
@@ -105,6 +106,7 @@ def explain(
         size_bytes=size_bytes,
         requester=requester,
         iommu=mode.value if mode else None,
+        iommu_groups=machine.has_iommu_groups,
         route=route,
         iomem=ranges,
         walks=walks,
@@ -212,9 +214,10 @@ def _iomem(found: Explanation) -> list[str]:
 
 
 def _iommu(found: Explanation) -> list[str]:
-    mode = f"{found.iommu} ({found.labels['iommu']})" if found.iommu else "unknown"
+    mode = f"{found.iommu} ({found.labels['iommu']})" if found.iommu else UNKNOWN_MODE if found.iommu_groups else "unknown"
     where = "IOMMU in this guest" if found.guest else "IOMMU"
-    rows = [f"4. {where}: {mode}; {_WALK if found.walks else 'no walk: the address is unknown or above 48 bits'}"]
+    walk_of_it = _WALK if found.walks else "no walk: the address is unknown or above 48 bits"
+    rows = textwrap.wrap(f"4. {where}: {mode}; {walk_of_it}", 100, subsequent_indent="   ")
     for walk in found.walks:
         size = {4 << 10: "4 KiB", 2 << 20: "2 MiB", 1 << 30: "1 GiB"}[walk.leaf_bytes]
         count = translations_for(80 << 30, walk.leaf_bytes)
@@ -233,11 +236,9 @@ def _iommu(found: Explanation) -> list[str]:
 def _packets(found: Explanation) -> list[str]:
     if not found.packets:
         return ["5. TLPs", "   unknown: the physical address is not known"]
+    size = "1 byte is" if found.size_bytes == 1 else f"{found.size_bytes} bytes are"
     packets = "1 memory write TLP" if found.packet_count == 1 else f"{found.packet_count} memory write TLPs"
-    rows = [
-        f"5. {found.size_bytes} bytes are {packets} of up to {found.mps_bytes} bytes "
-        f"(illustration; MPS {found.labels['mps']})"
-    ]
+    rows = [f"5. {size} {packets} of up to {found.mps_bytes} bytes (illustration; MPS {found.labels['mps']})"]
     for packet in found.packets:
         header = packet.header()
         first, last = packet.byte_enables

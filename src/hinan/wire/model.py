@@ -247,6 +247,11 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Addresses of the GPUs whose copies share the links when all evacuate at once."""
         return tuple(gpu.address for gpu in self.gpus if gpu.address and not gpu.off_bus)
 
+    @property
+    def has_iommu_groups(self) -> bool:
+        """Does any function tell its IOMMU group? Then an IOMMU is on, in whatever mode."""
+        return any(f.iommu_group is not None for f in self.functions.values())
+
     def children(self, address: str) -> tuple[Function, ...]:
         """Functions directly below, in address order."""
         return tuple(f for _, f in sorted(self.functions.items()) if f.parent == address)

@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Sequence
 
 from hinan.wire.address import short_address
+from hinan.wire.check import UNKNOWN_MODE
 from hinan.wire.findings import Finding
 from hinan.wire.legs import Leg, from_ram
 from hinan.wire.model import Machine, NumaNode, Role
@@ -110,8 +111,7 @@ def _shared(hop: Hop, machine: Machine) -> str:
 
 
 def _iommu(report: Report, machine: Machine) -> str:
-    grouped = any(f.iommu_group is not None for f in machine.functions.values())
-    unknown = "on (groups exist)    translation or pass-through is unknown" if grouped else "unknown"
+    unknown = UNKNOWN_MODE if machine.has_iommu_groups else "unknown"
     if machine.virtual and report.iommu in ("off", "passthrough"):
         return f"{report.iommu + ' (guest)':<21}DMA address = guest-physical address; the host's IOMMU is unknown"
     return {
