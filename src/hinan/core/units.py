@@ -1,6 +1,7 @@
 """Quantities as people write them: `parse_bytes("200GiB")`, `parse_bytes_per_s("4Gb/s")`, `parse_seconds("30s")`, and back.
 
-Sizes and times take any case; rates do not, because there it tells bits from bytes.
+Sizes and times take any case; rates do not, because there it tells bits from bytes. A size in "Gb" is refused: it may be
+bits.
 """
 
 from __future__ import annotations
