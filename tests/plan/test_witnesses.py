@@ -1,22 +1,30 @@
 """The three witnesses agree where theory says so, and the simulation shares no code with the forms it checks."""
 
 import ast
+import json
 import math
 import random
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import hinan.plan.arrivals
 import hinan.plan.montecarlo
+import hinan.plan.witnesses
+from hinan.cli.main import app
 from hinan.plan import formulas
+from hinan.plan.answer import answer
 from hinan.plan.arrivals import Bursts, Exponential, Lemons, Racks, Replay, Weibull
 from hinan.plan.exact import exact_ettr
 from hinan.plan.joint import Bounds, first_order_loss, solve
 from hinan.plan.levels import Cause, Level, Pattern
 from hinan.plan.montecarlo import Track, simulate
+from hinan.plan.nearest import solve_settings
+from hinan.plan.witnesses import question
 
 YEAR_S = 365 * 86_400
 
@@ -44,6 +52,15 @@ def random_case(rng: random.Random) -> tuple[list[Level], Pattern]:
     return (levels, pattern) if exact_ettr(levels, pattern) > 0.3 else random_case(rng)
 
 
+def late_case(rng: random.Random) -> tuple[list[Level], Pattern, float]:
+    """The same, with one cause that is noticed many blocks after it struck, and its lag."""
+    levels, pattern = random_case(rng)
+    first, second = levels[-1].causes
+    late = replace(second, lag_s=first.lag_s + rng.choice([0.1, 0.5, 1.0, 2.0]) / second.per_s)
+    levels[-1] = replace(levels[-1], causes=(first, late))
+    return (levels, pattern, late.lag_s) if exact_ettr(levels, pattern) > 0.02 else late_case(rng)
+
+
 def track_of(levels: list[Level], pattern: Pattern) -> tuple[Track, tuple[float, ...]]:
     """The same case in the simulation's own words."""
     rows = [(k, cause) for k, level in enumerate(levels) for cause in level.causes]
@@ -58,10 +75,11 @@ def track_of(levels: list[Level], pattern: Pattern) -> tuple[Track, tuple[float,
     return track, tuple(cause.per_s for _, cause in rows)
 
 
-def z_score(levels: list[Level], pattern: Pattern, seed: int, failures: int = 900) -> float:
-    """Simulation minus exact form, in standard errors."""
+def z_score(levels: list[Level], pattern: Pattern, seed: int, failures: int = 900, lag_s: float = 0.0) -> float:
+    """Simulation minus exact form, in standard errors. Lives are long against `lag_s`, and counted once settled."""
     track, rates = track_of(levels, pattern)
-    found = simulate(track, Exponential(rates), lives=100, wall_s=failures / sum(rates), seed=seed)
+    wall_s = max(failures / sum(rates), 20 * lag_s)
+    found = simulate(track, Exponential(rates), lives=100, wall_s=wall_s, seed=seed, settle_s=10 * lag_s)
     return (found.ettr - exact_ettr(levels, pattern)) / found.stderr
 
 
@@ -80,6 +98,59 @@ def test_agreement_in_short() -> None:
     rng = random.Random(5)
     scores = [z_score(*random_case(rng), seed=seed, failures=200) for seed in range(12)]
     assert max(map(abs, scores)) < 3.5
+
+
+def test_agreement_where_one_cause_is_seen_late() -> None:
+    """Within 3 standard errors on 20 random scenarios with a lag of up to two of its cause's mean times."""
+    rng = random.Random(7)
+    scores = [z_score(*(case := late_case(rng))[:2], seed=seed, failures=200, lag_s=case[2]) for seed in range(20)]
+    assert max(map(abs, scores)) < 3
+    assert abs(np.mean(scores)) < 3 / math.sqrt(20)
+
+
+@pytest.mark.parametrize("latency", ["1d", "3d"])
+def test_late_detection_is_charged(latency: str) -> None:
+    """Failures during the redo of a day: exact form and simulation agree, whatever the seed."""
+    _, design = solve_settings({"gpus": "16384", "params": "405B", "step": "5s", "latency": latency})
+    found = [question(design, seed=seed) for seed in range(1, 5)]
+    scores = [(each.simulated - (each.exact or 0.0)) / each.simulated_stderr for each in found]
+    assert all(each.agree for each in found)
+    assert abs(sum(scores)) < 3 * math.sqrt(len(scores))
+
+
+def test_the_exact_form_is_withheld_beyond_its_range() -> None:
+    """Corruption seen 30 days late, striking every nine days: no number, the reason, and the loss as simulated."""
+    words = ["plan", "--gpus", "16384", "--params", "405B", "--step", "5s", "--latency", "30d", "--json"]
+    answer = json.loads(CliRunner().invoke(app, words).output)
+    assert answer["ettr"]["exact"] is None
+    assert "silent" in answer["ettr"]["exact_refused"]
+    assert any(text.startswith("exact form refused") for text in answer["warnings"])
+    assert sum(part["ratio"] for part in answer["lost"].values()) == pytest.approx(1 - answer["ettr"]["monte_carlo"])
+    shown = CliRunner().invoke(app, words[:-1]).output
+    assert "exact refused" in shown
+
+
+def test_witnesses_that_disagree_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exact form that is off by a hundredth is withheld, and no other arrivals are blamed for it."""
+    scenario, design = solve_settings({"gpus": "16384", "params": "405B", "step": "5s"})
+    right = hinan.plan.witnesses.exact_ettr
+    monkeypatch.setattr(hinan.plan.witnesses, "exact_ettr", lambda levels, pattern: right(levels, pattern) - 0.01)
+    found = answer(scenario, design)
+    assert found.witnesses.exact is None
+    assert not found.witnesses.agree
+    assert "standard errors away" in " ".join(found.warnings)
+    assert "independent" not in " ".join(found.warnings)
+
+
+def test_a_settled_life_is_simulated_as_asked() -> None:
+    """What passes before counting begins is not counted: shares of the same size, and they add up."""
+    track, rates = track_of(*random_case(random.Random(3)))
+    young, old = (
+        simulate(track, Exponential(rates), lives=200, wall_s=400 / sum(rates), seed=1, settle_s=settle / sum(rates))
+        for settle in (0, 100)
+    )
+    for name in ("ettr", "redo_ratio", "restart_ratio", "stall_ratio"):
+        assert getattr(old, name) == pytest.approx(getattr(young, name), abs=5 * young.stderr)
 
 
 def test_one_level_is_daly() -> None:

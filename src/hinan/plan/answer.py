@@ -69,14 +69,15 @@ def answer(scenario: Scenario, design: Design, *, seed: int = 1, arrivals: Arriv
     """Everything about the best design of a scenario. Without `arrivals` the simulated failures are exponential."""
     found = knobs(scenario, design)
     witnesses = question(design, seed=seed, arrivals=arrivals)
+    shown = design if witnesses.exact is not None else replace(design, ettr=witnesses.simulated)
     return Answer(
         scenario=scenario,
-        design=design,
+        design=shown,
         tiers=tuple(_tier(scenario, design, tier) for tier in design.variant.tiers),
         unused=_unused(scenario, design),
         witnesses=witnesses,
-        lost=lost(scenario, design),
-        lost_by_class=lost_by_class(scenario, design),
+        lost=lost(scenario, shown),
+        lost_by_class=lost_by_class(scenario, shown),
         classes=class_answers(scenario, design),
         knobs=found,
         binding=binding(found),
@@ -157,7 +158,9 @@ def _warnings(scenario: Scenario, design: Design, witnesses: Witnesses) -> list[
         found.append(f"{scenario.failures.name}: {scenario.failures.warning}")
     if witnesses.closed_form_refused:
         found.append(f"closed form refused: {witnesses.closed_form_refused}")
-    if not witnesses.agree:
+    if witnesses.exact_refused:
+        found.append(f"exact form refused: {witnesses.exact_refused}; the split of the loss is of the simulation's")
+    elif not witnesses.agree:
         found.append("simulation and exact form differ: the failures simulated are not the independent ones assumed")
     if not scenario.job.step_known:
         found.append(f"steps are counted with a guessed {scenario.job.step_s:g} s; give --step")
@@ -190,6 +193,7 @@ def to_json(found: Answer) -> dict[str, Any]:
             "closed_form": witnesses.closed_form,
             "closed_form_refused": witnesses.closed_form_refused,
             "exact": witnesses.exact,
+            "exact_refused": witnesses.exact_refused,
             "monte_carlo": witnesses.simulated,
             "monte_carlo_stderr": witnesses.simulated_stderr,
             "monte_carlo_low": witnesses.simulated - 1.96 * witnesses.simulated_stderr,

@@ -2,10 +2,13 @@
 
 Owns:      the recursion over levels.
 Promises:  for one level it is Daly's complete cost; for several it is exact for nested saves whose copies are usable at
-           once. With a lag (drain, detection latency) a part of a faster level's block counts as that share of it,
-           and a level has one mean lag as seen by slower ones: too little to be seen by 200 random simulations.
+           once. With a lag (drain, detection latency) a part of a faster level's block counts as that share of it:
+           too little to be seen by 200 random simulations, also with lags of many blocks.
 Relies on: failures being exponential, independent, and allowed at any time, restarts included.
 Never:     simulates; imports nothing of the Monte Carlo.
+
+Causes of one level with different lags do not come back to the same save: the level is taken as one level for each lag,
+the shorter lag first, of which only the first pays the save.
 
 A block of level k is m_k blocks of level k-1 and the save of level k. A failure answered by level k sends it back to
 its own start; a failure that needs a slower level leaves the block. So a block is three things: the time until it is
@@ -58,15 +61,16 @@ def exact_ettr(levels: Sequence[Level], pattern: Pattern) -> float:
         ConfigError: levels and pattern do not fit each other, or nothing ever fails.
     Source: Daly 2006 for one level; Benoit et al. 2017 for the nesting; derivation in docs/design/planner.md.
     """
-    rates = _rates(levels)
     if len(pattern.multiples) != len(levels) - 1:
         raise ConfigError(f"{len(levels)} levels need {len(levels) - 1} multiples, not {len(pattern.multiples)}")
+    levels, multiples = _by_lag(levels, pattern.multiples)
+    rates = _rates(levels)
     wall_s = pattern.work_s + levels[0].stall_s
     below: list[_Below] = []
     try:
         block = _closed(_segment(wall_s, rates), below, 0, rates)
-        for index, multiple in enumerate(pattern.multiples, start=1):
-            below.append(_Below(block, wall_s, _mean_lag_s(index - 1, rates)))
+        for index, multiple in enumerate(multiples, start=1):
+            below.append(_Below(block, wall_s, _lag_s(levels[index - 1])))
             attempt = _then(_repeat(block, multiple), _save(levels[index].stall_s, index, rates))
             wall_s = wall_s * multiple + levels[index].stall_s
             block = _closed(attempt, below, index, rates)
@@ -74,6 +78,19 @@ def exact_ettr(levels: Sequence[Level], pattern: Pattern) -> float:
         return 0.0
     work_s = pattern.intervals_s()[-1]
     return work_s / block.time_s if math.isfinite(block.time_s) and block.time_s > 0 else 0.0
+
+
+def _by_lag(levels: Sequence[Level], multiples: Sequence[int]) -> tuple[list[Level], list[int]]:
+    """Levels whose causes all have one lag, and the multiples between them."""
+    apart: list[Level] = []
+    between: list[int] = []
+    for level, multiple in zip(levels, (0, *multiples), strict=True):
+        lags = sorted({cause.lag_s for cause in level.causes if cause.per_s > 0}) or [0.0]
+        for at, lag_s in enumerate(lags):
+            causes = tuple(cause for cause in level.causes if cause.lag_s == lag_s)
+            apart.append(Level(level.name, 0.0 if at else level.stall_s, causes))
+            between.append(1 if at else multiple)
+    return apart, between[1:]
 
 
 def _rates(levels: Sequence[Level]) -> _Rates:
@@ -193,7 +210,5 @@ def _fresh(length_s: float, below: Sequence[_Below], rates: _Rates) -> _Passage:
     return _then(start, _repeat(last.block, (length_s - first_s) / last.wall_s))
 
 
-def _mean_lag_s(level: int, rates: _Rates) -> float:
-    own = [(rates.per_s[i], rates.lag_s[i]) for i, at in enumerate(rates.level) if at == level]
-    total = sum(per_s for per_s, _ in own)
-    return sum(per_s * lag_s for per_s, lag_s in own) / total if total else 0.0
+def _lag_s(level: Level) -> float:
+    return next((cause.lag_s for cause in level.causes if cause.per_s > 0), 0.0)

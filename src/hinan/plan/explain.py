@@ -62,10 +62,12 @@ def _failures(found: Answer) -> str:
 
 def _witnesses(found: Answer) -> str:
     w = found.witnesses
-    closed = f"refused ({w.closed_form_refused})" if w.closed_form is None else f"{w.closed_form:.4f}"
+    closed, exact = w.shown()
+    closed += f" ({w.closed_form_refused})" if w.closed_form_refused else ""
+    exact += f" ({w.exact_refused})" if w.exact_refused else ""
     return (
         f"ETTR: the closed form (1 - sum of C/tau + lam (tau/2 + lag + R)) says {closed}; the exact exponential form "
-        f"{w.exact:.4f}; a simulation of {w.monte_carlo.failures:,} failures {w.simulated:.4f} ± "
+        f"{exact}; a simulation of {w.monte_carlo.failures:,} failures {w.simulated:.4f} ± "
         f"{1.96 * w.simulated_stderr:.4f}. They {'agree' if w.agree else 'do not agree'}."
     )
 

@@ -81,15 +81,17 @@ class Estimate:
         return self.ettr + 1.96 * self.stderr
 
 
-def simulate(track: Track, arrivals: Arrivals, *, lives: int, wall_s: float, seed: int) -> Estimate:
+def simulate(track: Track, arrivals: Arrivals, *, lives: int, wall_s: float, seed: int, settle_s: float = 0.0) -> Estimate:
     """Lives of `wall_s` each; the share of wall time that is training kept, with its standard error.
 
+    Every life begins with a copy on every level. `settle_s` of it pass before anything counts: with long lags a young
+    life is better off than an old one.
     Raises:
         ConfigError: fewer than two lives (no error could be given) or no time to simulate.
     """
-    if lives < 2 or not wall_s > 0 or not math.isfinite(wall_s):
-        raise ConfigError(f"a simulation needs two lives and some time, not {lives} and {wall_s} s")
-    run = _Run(track, lives, wall_s)
+    if lives < 2 or not wall_s > 0 or not math.isfinite(wall_s) or not 0 <= settle_s < math.inf:
+        raise ConfigError(f"a simulation needs two lives and some time, not {lives} and {wall_s} s after {settle_s} s")
+    run = _Run(track, lives, settle_s, settle_s + wall_s)
     rng = np.random.default_rng(seed)
     failures = 0
     while True:
@@ -115,8 +117,9 @@ def simulate(track: Track, arrivals: Arrivals, *, lives: int, wall_s: float, see
 class _Run:
     """State of all lanes: clock, place on the track, restart still to do, newest usable save per cause."""
 
-    def __init__(self, track: Track, lives: int, wall_s: float) -> None:
-        self.track, self.walls_s, self.end_s = track, track.walls_s(), wall_s
+    def __init__(self, track: Track, lives: int, begin_s: float, end_s: float) -> None:
+        self.track, self.walls_s, self.begin_s, self.end_s = track, track.walls_s(), begin_s, end_s
+        self.begin_work_s = np.zeros(lives)  # training done when counting begins
         self.clock_s = np.zeros(lives)
         self.place_s = np.zeros(lives)  # on the track; starts at a save of every level
         self.waiting_s = np.zeros(lives)  # of the restart
@@ -130,10 +133,15 @@ class _Run:
         left_s = self.end_s - self.clock_s
         struck = gap_s < left_s
         gap_s = np.minimum(gap_s, left_s)
-        self.clock_s += gap_s
         waited_s = np.minimum(gap_s, self.waiting_s)
+        early_s = np.clip(self.begin_s - self.clock_s, 0.0, gap_s)  # of the gap: passes before counting begins
+        if early_s.any():
+            begins = (self.clock_s < self.begin_s) & (self.clock_s + gap_s >= self.begin_s)
+            work_s = self._work_at(self.place_s + np.maximum(0.0, early_s - waited_s))
+            self.begin_work_s = np.where(begins, work_s, self.begin_work_s)
+        self.clock_s += gap_s
         self.waiting_s -= waited_s
-        self.restarting_s += waited_s
+        self.restarting_s += waited_s - np.minimum(waited_s, early_s)
         self.place_s += gap_s - waited_s
         return struck
 
@@ -148,7 +156,7 @@ class _Run:
         lanes = np.arange(cause.size)
         back_s = np.minimum(self.usable_s[cause, lanes], self.place_s)
         lost_s = self._work_at(self.place_s) - self._work_at(back_s)
-        self.redone_s += np.where(struck, lost_s, 0.0)
+        self.redone_s += np.where(struck & (self.clock_s >= self.begin_s), lost_s, 0.0)
         self.place_s = np.where(struck, back_s, self.place_s)
         # The copy we came back from also serves every failure that a faster level answers; younger saves are gone.
         self.usable_s = np.where(struck, np.minimum(self.usable_s, self.place_s), self.usable_s)
@@ -197,4 +205,4 @@ class _Run:
 
     def kept_ratio(self) -> Floats:
         """Training kept per wall time, per lane. Work not yet saved at the end counts: nothing has taken it away."""
-        return self._work_at(self.place_s) / self.end_s
+        return (self._work_at(self.place_s) - self.begin_work_s) / (self.end_s - self.begin_s)

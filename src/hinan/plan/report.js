@@ -81,18 +81,28 @@ function closed(attempt, below, level, R, lags = true) {
   const scale = attempt.done + ends.reduce((a, b) => a + b, 0);
   return { time: time / scale, done: attempt.done / scale, ends: ends.map(e => e / scale) };
 }
-function meanLag(level, R) {
-  const own = R.rows.filter(r => r.at === level), total = own.reduce((sum, r) => sum + r.per_s, 0);
-  return total ? own.reduce((sum, r) => sum + r.per_s * r.lag_s, 0) / total : 0;
+// Causes of one level with different lags come back to different saves: one level for each lag.
+const lagsOf = level => [...new Set(level.causes.filter(c => c.per_s > 0).map(c => c.lag_s))].sort((a, b) => a - b);
+function byLag(levels, multiples) {
+  const apart = [], between = [];
+  levels.forEach((level, k) => {
+    const lags = lagsOf(level);
+    (lags.length ? lags : [0]).forEach((lag, at) => {
+      apart.push({ stall_s: at ? 0 : level.stall_s, lag, causes: level.causes.filter(c => c.lag_s === lag) });
+      between.push(at ? 1 : k ? multiples[k - 1] : 0);
+    });
+  });
+  return { apart, between: between.slice(1) };
 }
-function exactEttr(levels, pattern) {
+function exactEttr(given, pattern) {
+  const { apart: levels, between } = byLag(given, pattern.multiples);
   const R = rates(levels);
   let wall = pattern.work + levels[0].stall_s;
   const below = [];
   let block = closed(segment(wall, R), below, 0, R);
-  pattern.multiples.forEach((multiple, n) => {
+  between.forEach((multiple, n) => {
     const k = n + 1;
-    below.push({ block, wall, lag: meanLag(n, R) });
+    below.push({ block, wall, lag: levels[n].lag });
     const attempt = then(repeat(block, multiple), saving(levels[k].stall_s, k, R));
     wall = wall * multiple + levels[k].stall_s;
     block = closed(attempt, below, k, R);
@@ -167,10 +177,11 @@ function value(levels, pattern, B, least, most) {
   return exactEttr(levels, pattern) || -firstOrderLoss(levels, taus);
 }
 function merged(level) {
-  const rate = perS(level);
-  if (level.causes.length < 2 || rate === 0) return level;
-  const mean = key => level.causes.reduce((sum, c) => sum + c.per_s * c[key], 0) / rate;
-  return { ...level, causes: [{ name: "all", per_s: rate, restart_s: mean("restart_s"), lag_s: mean("lag_s") }] };
+  const causes = lagsOf(level).map(lag => {
+    const same = level.causes.filter(c => c.per_s > 0 && c.lag_s === lag), rate = same.reduce((sum, c) => sum + c.per_s, 0);
+    return { name: "all", per_s: rate, restart_s: same.reduce((s, c) => s + c.per_s * c.restart_s, 0) / rate, lag_s: lag };
+  });
+  return { ...level, causes };
 }
 function solve(all, B) {
   const levels = all.map(merged);

@@ -43,9 +43,9 @@ def _slots(found: Answer) -> str:
 
 def _witness_lines(found: Answer) -> list[str]:
     w = found.witnesses
-    closed = "refused" if w.closed_form is None else f"{w.closed_form:.4f}"
+    closed, exact = w.shown()
     band = 1.96 * w.simulated_stderr
-    return [f"ETTR   closed form {closed}   exact {w.exact:.4f}   simulated {w.simulated:.4f} ± {band:.4f}"]
+    return [f"ETTR   closed form {closed}   exact {exact}   simulated {w.simulated:.4f} ± {band:.4f}"]
 
 
 def _loss_lines(found: Answer) -> list[str]:

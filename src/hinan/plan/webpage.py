@@ -51,7 +51,7 @@ def _data(
     bounds = bounds_of(scenario)
     usable = [v for v in variants(scenario) if v.mode == found.design.variant.mode and ram_of(scenario, v).fits]
     band = 1.96 * witnesses.simulated_stderr
-    closed = "refused here" if witnesses.closed_form is None else f"{witnesses.closed_form:.4f}"
+    closed, exact = witnesses.shown()
     return {
         "subtitle": f"{scenario.job.gpus:,} GPUs on {scenario.nodes:,} nodes ({scenario.machine.name}), "
         f"{format_bytes(scenario.job.state_bytes)} of state, interrupted every {format_seconds(scenario.mtti_s)}",
@@ -66,7 +66,7 @@ def _data(
         "scale": _scale(scenario, settings, fitted, measured),
         "classes": [_plain(each) for each in found.classes],
         "warnings": found.warnings,
-        "witnesses": f"Three witnesses as planned: closed form {closed}, exact form {witnesses.exact:.4f}, "
+        "witnesses": f"Three witnesses as planned: closed form {closed}, exact form {exact}, "
         f"simulation {witnesses.simulated:.4f} ± {band:.4f} ({witnesses.monte_carlo.failures:,} failures).",
         "binding": ""
         if found.binding is None

@@ -1,7 +1,8 @@
 """Three witnesses of one design side by side, and whether they agree where theory says they should.
 
 Owns:      the translation of a design into each witness's own words.
-Promises:  the closed form is withheld outside its range, with the value it would have had and why.
+Promises:  closed and exact form are withheld outside their ranges, with the value they would have had and why. The
+           exact form is also withheld where the simulation of its own assumptions says something else.
 """
 
 from __future__ import annotations
@@ -17,6 +18,14 @@ from hinan.plan.montecarlo import Arrivals, Estimate, Track, simulate
 
 LIVES = 250
 """Simulated lives of one answer: 400 failures each give the share to about a ten-thousandth."""
+AGREE_STDERRS = 3.0
+"""Exact form and simulation agree within this many standard errors. One of some 400 honest answers is outside by chance, so
+an answer outside is simulated once more with more lives before it is called a disagreement."""
+MORE_LIVES = 4
+LAG_LIMIT = 2.0
+"""Longest lag of a cause, in its own mean times between failures, up to which simulations have confirmed the exact form."""
+LAGS_TO_SETTLE, LAGS_COUNTED, MOST_FAILURES = 10, 20, 20_000
+"""A life passes so many lags before it counts, and then counts so many; no life has more failures than the last."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +34,12 @@ class Witnesses:
 
     closed_form: float | None
     closed_form_refused: str | None
-    exact: float
+    exact: float | None
+    exact_refused: str | None
     monte_carlo: Estimate
     verify_ratio: float
+    agree: bool
+    """Whether the exact form, withheld or not, is within `AGREE_STDERRS` of the simulation."""
 
     @property
     def simulated(self) -> float:
@@ -39,10 +51,10 @@ class Witnesses:
         """Standard error of `simulated`."""
         return self.monte_carlo.stderr / (1 + self.verify_ratio)
 
-    @property
-    def agree(self) -> bool:
-        """Exact form and simulation within four standard errors (and what a finite life adds)."""
-        return abs(self.exact - self.simulated) <= 4 * self.simulated_stderr + 5e-4
+    def shown(self) -> tuple[str, str]:
+        """Closed and exact form as four digits, or "refused"."""
+        closed, exact = ("refused" if value is None else f"{value:.4f}" for value in (self.closed_form, self.exact))
+        return closed, exact
 
 
 def track_of(design: Design) -> Track:
@@ -67,23 +79,55 @@ def question(
     design: Design, *, arrivals: Arrivals | None = None, lives: int = LIVES, failures_per_life: int = 400, seed: int = 1
 ) -> Witnesses:
     """All three witnesses on one design. Without `arrivals` failures are exponential."""
-    rates = rates_per_s(design)
     loss = first_order_loss(design.levels, design.pattern.intervals_s())
     refused = None
     if loss > ADDITIVE_LOSS_LIMIT:
         refused = f"it would say {1 - loss:.3f}; additive forms are refused where the loss passes {ADDITIVE_LOSS_LIMIT}"
-    estimate = simulate(
-        track_of(design),
-        arrivals or Exponential(rates),
-        lives=lives,
-        wall_s=failures_per_life / sum(rates),
-        seed=seed,
-    )
+    kept = exact_ettr(design.levels, design.pattern)
+    estimate = _simulated(design, arrivals, lives, failures_per_life, seed)
+    if arrivals is None and not _agree(kept, estimate):  # other arrivals have state, and need not agree
+        estimate = _simulated(design, arrivals, MORE_LIVES * lives, failures_per_life, seed + 1)
+    agree = _agree(kept, estimate)
     share = design.verify_ratio
+    exact_refused = _lag_refused(design)
+    if exact_refused is None and arrivals is None and not agree:
+        apart = abs(kept - estimate.ettr) / estimate.stderr
+        exact_refused = f"the simulation of the same failures is {apart:.1f} standard errors away"
+    if exact_refused:
+        exact_refused = f"it would say {kept / (1 + share):.4f}; {exact_refused}"
     return Witnesses(
         closed_form=None if refused else (1 - loss) / (1 + share),
         closed_form_refused=refused,
-        exact=exact_ettr(design.levels, design.pattern) / (1 + share),
+        exact=None if exact_refused else kept / (1 + share),
+        exact_refused=exact_refused,
         monte_carlo=estimate,
         verify_ratio=share,
+        agree=agree,
+    )
+
+
+def _simulated(design: Design, arrivals: Arrivals | None, lives: int, failures_per_life: int, seed: int) -> Estimate:
+    rates = rates_per_s(design)
+    lag_s = max(cause.lag_s for level in design.levels for cause in level.causes)
+    most_s = MOST_FAILURES / sum(rates)
+    settle_s = min(LAGS_TO_SETTLE * lag_s, most_s / 2)
+    wall_s = max(failures_per_life / sum(rates), min(LAGS_COUNTED * lag_s, most_s))
+    return simulate(
+        track_of(design), arrivals or Exponential(rates), lives=lives, wall_s=wall_s, seed=seed, settle_s=settle_s
+    )
+
+
+def _agree(kept: float, estimate: Estimate) -> bool:
+    return abs(kept - estimate.ettr) <= AGREE_STDERRS * estimate.stderr
+
+
+def _lag_refused(design: Design) -> str | None:
+    """Why the exact form is beyond its range: failures of a cause come faster than its copies become usable."""
+    causes = [cause for level in design.levels for cause in level.causes]
+    late = max(causes, key=lambda cause: cause.per_s * cause.lag_s)
+    if late.per_s * late.lag_s <= LAG_LIMIT:
+        return None
+    return (
+        f"copies that survive a failure of class {late.name} are {late.lag_s:.4g} s old at least, and it strikes every "
+        f"{1 / late.per_s:.4g} s"
     )
