@@ -17,7 +17,7 @@ from hinan.plan.checks import Infeasible
 from hinan.plan.exact import exact_ettr
 from hinan.plan.failures import DAY_S, FailureClass, Tier, survives
 from hinan.plan.formulas import verified_interval_s
-from hinan.plan.joint import Bounds, first_order_loss, solve
+from hinan.plan.joint import Bounds, solve
 from hinan.plan.levels import Cause, Level, Pattern
 from hinan.plan.scenario import Scenario
 
@@ -214,14 +214,14 @@ def bounds_of(scenario: Scenario) -> Bounds:
 def best_design(scenario: Scenario) -> Design:
     """The design that keeps most training and every demand.
 
-    The exact form is searched for the three variants that look best to first order; a variant with more tiers wins only
-    if it keeps more. Modes: RAM wherever it fits; a ring or GDS only if RAM does not, or if asked for.
+    Every variant is searched, for demands and whole steps decide between them as much as costs do; one with more tiers
+    wins only if it keeps more. Modes: RAM wherever it fits; a ring or GDS only if RAM does not, or if asked for.
     Raises:
         Infeasible: nothing keeps the demands (the last reason met; `demands.py` says it in full).
     """
-    shortlist, refused = _shortlist(scenario)
+    usable, refused = usable_variants(scenario)
     designs = []
-    for variant in shortlist:
+    for variant in usable:
         try:
             designs.append(finish(scenario, variant))
         except Infeasible as error:
@@ -231,34 +231,22 @@ def best_design(scenario: Scenario) -> Design:
     return max(designs, key=lambda design: design.ettr)
 
 
-def _shortlist(scenario: Scenario) -> tuple[list[Variant], list[Infeasible]]:
-    """The three variants most promising to first order, of the first mode that works at all."""
+def usable_variants(scenario: Scenario) -> tuple[list[Variant], list[Infeasible]]:
+    """Variants that fit and leave a copy after every failure, of RAM mode if there are any; and why the others do not."""
     refused: list[Infeasible] = []
-    by_mode: dict[str, list[tuple[float, Variant]]] = {}
+    usable: list[Variant] = []
     for variant in variants(scenario):
         ram = ram_of(scenario, variant)
         if not ram.fits:
             refused.append(_no_room(ram, variant))
             continue
         try:
-            levels = build_levels(scenario, variant)
+            build_levels(scenario, variant)
         except Infeasible as error:
             refused.append(error)
             continue
-        by_mode.setdefault(variant.mode, []).append((_rough_loss(levels), variant))
-    ranked = []
-    for mode in ("ram", "ring", "gds"):
-        found = sorted(by_mode.get(mode, []), key=lambda pair: pair[0])
-        ranked += found[:3] if mode == "ram" or not by_mode.get("ram") else []
-    return [variant for _, variant in sorted(ranked, key=lambda pair: pair[0])], refused
-
-
-def _rough_loss(levels: Sequence[Level]) -> float:
-    from hinan.plan.joint import first_order_intervals_s
-
-    least = [max(level.least_interval_s, 1e-9) for level in levels]
-    intervals = first_order_intervals_s(levels, Bounds(), least, [1e12] * len(levels))
-    return first_order_loss(levels, intervals)
+        usable.append(variant)
+    return [v for v in usable if v.mode == "ram"] or usable, refused
 
 
 def _no_room(ram: costs.Ram, variant: Variant) -> Infeasible:

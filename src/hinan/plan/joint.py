@@ -167,12 +167,15 @@ def _best(cost_s: float, per_s: float) -> float:
 def _refine(
     levels: Sequence[Level], bounds: Bounds, start: Sequence[float], least: Sequence[float], most: Sequence[float]
 ) -> Pattern:
-    """Pattern search on the exact form: each interval by factors that shrink until nothing moves, then by ones."""
+    """Pattern search on the exact form: intervals by factors that shrink until nothing moves, then by ones.
+
+    Each interval alone, and each against another: along a stall budget only two together can move.
+    """
     horizon = 10 / min(level.per_s for level in levels if level.per_s > 0)
     aims = [tau if math.isfinite(tau) else horizon for tau in start]
-    seen: dict[Pattern, float] = {}  # many trials snap to the same whole numbers
+    seen: dict[Pattern, tuple[float, float]] = {}  # many trials snap to the same whole numbers
 
-    def value(pattern: Pattern) -> float:
+    def value(pattern: Pattern) -> tuple[float, float]:
         if pattern not in seen:
             seen[pattern] = _value(levels, pattern, bounds, least, most)
         return seen[pattern]
@@ -181,18 +184,29 @@ def _refine(
     factor, last = 1.6, 1.0003 if bounds.quantum_s else 1.000002
     while factor > last:
         moved = False
-        for k in range(len(aims)):
-            for scale in (factor, 1 / factor):
-                trial_aims = [*aims[:k], aims[k] * scale, *aims[k + 1 :]]
-                trial = _snap(trial_aims, bounds, least, most)
-                if value(trial) > value(best):
-                    aims, best, moved = trial_aims, trial, True
+        for scales in _directions(len(aims), factor):
+            trial_aims = [aim * scale for aim, scale in zip(aims, scales, strict=True)]
+            trial = _snap(trial_aims, bounds, least, most)
+            if value(trial) > value(best):
+                aims, best, moved = trial_aims, trial, True
         if not moved:
             factor = math.sqrt(factor)
     best = _by_ones(best, value, bounds)
-    if value(best) == -math.inf:
-        best = _nearest_allowed(levels, best, bounds, least, most)
+    if value(best)[0] < 0:
+        raise _no_whole_numbers(levels, best, bounds, least, most)
     return best
+
+
+def _directions(count: int, factor: float) -> list[list[float]]:
+    """Factors on the intervals: one longer or shorter, or one longer and another shorter."""
+    alone = [[scale if k == j else 1.0 for k in range(count)] for j in range(count) for scale in (factor, 1 / factor)]
+    pairs = [
+        [factor if k == up else 1 / factor if k == down else 1.0 for k in range(count)]
+        for up in range(count)
+        for down in range(count)
+        if up != down
+    ]
+    return alone + pairs
 
 
 def _snap(aims: Sequence[float], bounds: Bounds, least: Sequence[float], most: Sequence[float]) -> Pattern:
@@ -215,62 +229,71 @@ def _snap(aims: Sequence[float], bounds: Bounds, least: Sequence[float], most: S
     return Pattern(first, tuple(multiples))
 
 
-def _allowed(
+def _excess(
     levels: Sequence[Level], pattern: Pattern, bounds: Bounds, least: Sequence[float], most: Sequence[float]
-) -> bool:
+) -> float:
+    """By how much the pattern breaks its bounds, as a sum of shares of them [0-]; 0: allowed."""
     intervals = pattern.intervals_s()
-    inside = all(
-        low * (1 - 1e-9) <= tau <= high * (1 + 1e-9) for low, tau, high in zip(least, intervals, most, strict=True)
-    )
+    excess = 0.0
+    for low, tau, high in zip(least, intervals, most, strict=True):
+        if not low * (1 - 1e-9) <= tau <= high * (1 + 1e-9):
+            excess += max(low / tau, tau / high) - 1
     limit = bounds.max_stall_ratio
-    return inside and (limit is None or stall_ratio(levels, intervals) <= limit * (1 + 1e-9))
+    if limit is not None and (ratio := stall_ratio(levels, intervals)) > limit * (1 + 1e-9):
+        excess += ratio / limit - 1
+    return excess
 
 
 def _value(
     levels: Sequence[Level], pattern: Pattern, bounds: Bounds, least: Sequence[float], most: Sequence[float]
-) -> float:
-    """Exact share of kept training, or -inf outside the bounds. Where a float cannot hold it: minus the first-order
-    loss, so that the search still knows which way is better."""
-    if not _allowed(levels, pattern, bounds, least, most):
-        return -math.inf
-    return exact_ettr(levels, pattern) or -first_order_loss(levels, pattern.intervals_s())
+) -> tuple[float, float]:
+    """What the search makes large: first the bounds are kept, then the exact share of kept training counts. Where a
+    float cannot hold it: minus the first-order loss, so that the search still knows which way is better."""
+    excess = _excess(levels, pattern, bounds, least, most)
+    if excess > 0:
+        return -excess, 0.0
+    return 0.0, exact_ettr(levels, pattern) or -first_order_loss(levels, pattern.intervals_s())
 
 
-def _by_ones(best: Pattern, value: Callable[[Pattern], float], bounds: Bounds) -> Pattern:
+def _by_ones(best: Pattern, value: Callable[[Pattern], tuple[float, float]], bounds: Bounds) -> Pattern:
     """Improves by single steps and single multiples until no neighbour is better."""
     for _ in range(200):
-        trials = []
-        if bounds.fixed_first_s is None and bounds.quantum_s is not None:
-            trials += [
-                Pattern(best.work_s + d * bounds.quantum_s, best.multiples)
-                for d in (1, -1)
-                if best.work_s + d * bounds.quantum_s > bounds.quantum_s / 2
-            ]
-        for k, multiple in enumerate(best.multiples):
-            for other in (multiple - 1, multiple + 1):
-                if other >= 1:
-                    trials.append(Pattern(best.work_s, (*best.multiples[:k], other, *best.multiples[k + 1 :])))
-        better = max(trials, key=value, default=best)
+        better = max(_neighbours(best, bounds), key=value, default=best)
         if value(better) <= value(best):
             break
         best = better
     return best
 
 
-def _nearest_allowed(
+def _neighbours(pattern: Pattern, bounds: Bounds) -> list[Pattern]:
+    """One step or one multiple more or less: all slower intervals move along, or stay nearly where they are."""
+    quantum = bounds.quantum_s if bounds.fixed_first_s is None else None
+    unit = pattern.work_s if quantum is None else quantum
+    counts = [round(pattern.work_s / unit), *pattern.multiples]
+    found = []
+    for k in range(1 if quantum is None else 0, len(counts)):
+        for count in (counts[k] - 1, counts[k] + 1):
+            if count < 1:
+                continue
+            moved = [*counts[:k], count, *counts[k + 1 :]]
+            found.append(moved)
+            if k + 1 < len(counts):
+                stays = counts[k] * counts[k + 1] / count
+                found += [
+                    [*moved[: k + 1], near, *moved[k + 2 :]] for near in (math.floor(stays), math.ceil(stays)) if near >= 1
+                ]
+    return [Pattern(first * unit, tuple(multiples)) for first, *multiples in found]
+
+
+def _no_whole_numbers(
     levels: Sequence[Level], pattern: Pattern, bounds: Bounds, least: Sequence[float], most: Sequence[float]
-) -> Pattern:
-    """Rounding to whole steps broke a bound: look for any allowed pattern nearby before giving up."""
+) -> Infeasible:
+    """Rounding to whole steps broke a bound: the stall budget that would do with the longest intervals allowed."""
     quantum = bounds.quantum_s
-    for shrink in (1.0, 0.98, 1.02, 0.95, 1.05, 0.9, 1.1, 0.8, 1.25, 0.65, 1.5, 0.5, 2.0, 0.3, 3.0, 0.1, 10.0):
-        aims = [tau * shrink for tau in pattern.intervals_s()]
-        trial = _snap(aims, bounds, least, most)
-        if _allowed(levels, trial, bounds, least, most):
-            return trial
     first = most[0] if math.isfinite(most[0]) else pattern.work_s
     if quantum is not None:
         first = max(1, math.floor(first / quantum + 1e-9)) * quantum
     longest = [high if math.isfinite(high) else tau for high, tau in zip(most, pattern.intervals_s(), strict=True)][1:]
     needed = stall_ratio(levels, _snap([first, *longest], bounds, least, [*most]).intervals_s())
     nearest = _stall_allowed(needed * 1.05) if bounds.max_stall_ratio is not None else {}
-    raise Infeasible(["no whole number of steps keeps both the redo limit and the stall budget"], nearest)
+    return Infeasible(["no whole number of steps keeps both the redo limit and the stall budget"], nearest)

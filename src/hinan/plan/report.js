@@ -170,11 +170,41 @@ function snap(aims, B, least, most) {
   }
   return { work: first, multiples };
 }
+// [minus the bounds' excess, kept share]: first the bounds are kept, then the share counts.
 function value(levels, pattern, B, least, most) {
   const taus = intervals(pattern);
-  const inside = taus.every((tau, i) => least[i] * (1 - 1e-9) <= tau && tau <= most[i] * (1 + 1e-9));
-  if (!inside || (B.budget !== null && stallRatio(levels, taus) > B.budget * (1 + 1e-9))) return -Infinity;
-  return exactEttr(levels, pattern) || -firstOrderLoss(levels, taus);
+  let excess = 0;
+  taus.forEach((tau, i) => {
+    if (!(least[i] * (1 - 1e-9) <= tau && tau <= most[i] * (1 + 1e-9))) excess += Math.max(least[i] / tau, tau / most[i]) - 1;
+  });
+  const ratio = stallRatio(levels, taus);
+  if (B.budget !== null && ratio > B.budget * (1 + 1e-9)) excess += ratio / B.budget - 1;
+  return excess > 0 ? [-excess, 0] : [0, exactEttr(levels, pattern) || -firstOrderLoss(levels, taus)];
+}
+const above = (a, b) => a[0] > b[0] || (a[0] === b[0] && a[1] > b[1]);
+function directions(count, factor) {
+  const out = [], at = (k, j, scale) => (k === j ? scale : 1), each = [...Array(count).keys()];
+  each.forEach(j => [factor, 1 / factor].forEach(scale => out.push(each.map(k => at(k, j, scale)))));
+  each.forEach(up => each.forEach(down => {
+    if (up !== down) out.push(each.map(k => at(k, up, factor) * at(k, down, 1 / factor)));
+  }));
+  return out;
+}
+function neighbours(pattern, B) {
+  const whole = B.fixed === null && B.quantum !== null, unit = whole ? B.quantum : pattern.work;
+  const counts = [Math.round(pattern.work / unit), ...pattern.multiples], out = [];
+  for (let k = whole ? 0 : 1; k < counts.length; k++) {
+    [counts[k] - 1, counts[k] + 1].filter(count => count >= 1).forEach(count => {
+      const moved = counts.map((c, j) => (j === k ? count : c));
+      out.push(moved);
+      if (k + 1 < counts.length) {
+        const stays = counts[k] * counts[k + 1] / count;
+        [Math.floor(stays), Math.ceil(stays)].filter(near => near >= 1)
+          .forEach(near => out.push(moved.map((c, j) => (j === k + 1 ? near : c))));
+      }
+    });
+  }
+  return out.map(([first, ...multiples]) => ({ work: first * unit, multiples }));
 }
 function merged(level) {
   const causes = lagsOf(level).map(lag => {
@@ -193,37 +223,29 @@ function solve(all, B) {
   if (least.some((low, k) => low > most[k] * (1 + 1e-12))) return null;
   const horizon = 10 / Math.min(...levels.map(perS).filter(rate => rate > 0));
   let aims = firstOrderIntervals(levels, B.budget, least, most).map(t => (Number.isFinite(t) ? t : horizon));
-  let pick = snap(aims, B, least, most), worth = value(levels, pick, B, least, most);
-  let factor = 1.6;
+  const seen = new Map();
+  const worthOf = pattern => {
+    const key = pattern.work + "," + pattern.multiples;
+    if (!seen.has(key)) seen.set(key, value(levels, pattern, B, least, most));
+    return seen.get(key);
+  };
+  let pick = snap(aims, B, least, most), factor = 1.6;
   const last = B.quantum ? 1.0003 : 1.000002;
   while (factor > last) {
     let moved = false;
-    for (let k = 0; k < aims.length; k++) {
-      for (const scale of [factor, 1 / factor]) {
-        const trial = aims.map((a, i) => (i === k ? a * scale : a));
-        const pattern = snap(trial, B, least, most), v = value(levels, pattern, B, least, most);
-        if (v > worth) { aims = trial; pick = pattern; worth = v; moved = true; }
-      }
+    for (const scales of directions(aims.length, factor)) {
+      const trial = aims.map((a, i) => a * scales[i]), pattern = snap(trial, B, least, most);
+      if (above(worthOf(pattern), worthOf(pick))) { aims = trial; pick = pattern; moved = true; }
     }
     if (!moved) factor = Math.sqrt(factor);
   }
   for (let i = 0; i < 200; i++) {
-    const trials = [];
-    if (B.fixed === null && B.quantum !== null) {
-      [1, -1].forEach(d => {
-        const work = pick.work + d * B.quantum;
-        if (work > B.quantum / 2) trials.push({ work, multiples: pick.multiples });
-      });
-    }
-    pick.multiples.forEach((m, k) => [m - 1, m + 1].forEach(other => {
-      if (other >= 1) trials.push({ work: pick.work, multiples: pick.multiples.map((x, j) => (j === k ? other : x)) });
-    }));
-    let top = -Infinity, next = null;
-    trials.forEach(t => { const v = value(levels, t, B, least, most); if (v > top) { top = v; next = t; } });
-    if (next === null || top <= worth) break;
-    pick = next; worth = top;
+    let next = pick;
+    neighbours(pick, B).forEach(t => { if (above(worthOf(t), worthOf(next))) next = t; });
+    if (next === pick) break;
+    pick = next;
   }
-  return worth === -Infinity ? null : pick;
+  return worthOf(pick)[0] < 0 ? null : pick;
 }
 
 // ---- sliders: factors on the planned scenario ----
@@ -246,17 +268,12 @@ function scaled(levels, knobs, verify) {
   return { levels: out, every, share: every === null ? 0 : verify.cost_s / every };
 }
 function design(variants, knobs, verify, B) {
-  const ranked = variants.map(v => {
-    const s = scaled(v.levels, knobs, verify);
-    const least = s.levels.map(l => Math.max(l.least_s, 1e-9)), most = s.levels.map(() => 1e12);
-    return { ...v, ...s, rough: firstOrderLoss(s.levels, firstOrderIntervals(s.levels, null, least, most)) };
-  }).sort((a, b) => a.rough - b.rough).slice(0, 3);
   let winner = null;
-  ranked.forEach(v => {
-    const pattern = solve(v.levels, B);
+  variants.forEach(v => {
+    const s = scaled(v.levels, knobs, verify), pattern = solve(s.levels, B);
     if (pattern === null) return;
-    const ettr = exactEttr(v.levels, pattern) / (1 + v.share);
-    if (winner === null || ettr > winner.ettr) winner = { ...v, pattern, ettr, taus: intervals(pattern) };
+    const ettr = exactEttr(s.levels, pattern) / (1 + s.share);
+    if (winner === null || ettr > winner.ettr) winner = { ...v, ...s, pattern, ettr, taus: intervals(pattern) };
   });
   return winner;
 }

@@ -19,7 +19,7 @@ from hinan.plan import costs
 from hinan.plan.answer import Answer
 from hinan.plan.checks import Infeasible
 from hinan.plan.demands import checked_design
-from hinan.plan.design import Variant, bounds_of, build_levels, ram_of, restart_parts_s, variants
+from hinan.plan.design import Variant, bounds_of, build_levels, restart_parts_s, usable_variants
 from hinan.plan.explain import explain, shown
 from hinan.plan.failures import FailureClass, FailureTable, Tier
 from hinan.plan.measured import MeasuredRun
@@ -49,7 +49,7 @@ def _data(
 ) -> dict[str, Any]:
     scenario, witnesses = found.scenario, found.witnesses
     bounds = bounds_of(scenario)
-    usable = [v for v in variants(scenario) if v.mode == found.design.variant.mode and ram_of(scenario, v).fits]
+    usable = [v for v in usable_variants(scenario)[0] if v.mode == found.design.variant.mode]
     band = 1.96 * witnesses.simulated_stderr
     closed, exact = witnesses.shown()
     return {
