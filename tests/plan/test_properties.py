@@ -14,8 +14,9 @@ from hinan.cli.main import app
 from hinan.core.errors import ConfigError
 from hinan.plan import formulas
 from hinan.plan.checks import Infeasible
+from hinan.plan.design import bounds_of, build_levels
 from hinan.plan.exact import exact_ettr
-from hinan.plan.joint import Bounds, solve, stall_ratio
+from hinan.plan.joint import Bounds, solve, stall_ratio, unrounded_intervals_s
 from hinan.plan.levels import Cause, Level
 from hinan.plan.machines import MACHINES
 from hinan.plan.nearest import solve_settings
@@ -60,6 +61,35 @@ def test_a_longer_mtti_never_shortens_planned_intervals(longer: float) -> None:
 
 
 @calm
+@given(st.floats(1.05, 5), st.floats(2.5, 6))
+def test_one_tier_in_whole_steps_is_never_saved_more_often(longer: float, mtti: float) -> None:
+    """Without nesting nothing jumps: whole steps, and a longer MTTI never means fewer of them."""
+    words = {**BASE, "tiers": "shared", "stall": "3s", "restart": "20s"}
+    tense, relaxed = (solve_settings({**words, "mtti": f"{10**mtti * by}s"})[1] for by in (1, longer))
+    assert relaxed.pattern.work_s >= tense.pattern.work_s
+
+
+def test_unrounded_intervals_never_shrink_with_a_longer_mtti() -> None:
+    """Random questions with demands: before whole multiples no interval of a variant shrinks; and no less is kept."""
+    rng = random.Random(5)
+    answered = 0
+    while answered < 40:
+        asked = drawn(rng) | {"mtti": f"{10 ** rng.uniform(2.3, 6)}s"}
+        longer = asked | {"mtti": f"{float(asked['mtti'][:-1]) * rng.choice([1.1, 1.5, 4])}s"}
+        try:
+            (tense, design), (relaxed, later) = solve_settings(asked), solve_settings(longer)
+        except Infeasible:
+            continue
+        answered += 1
+        before, after = (
+            unrounded_intervals_s(build_levels(scenario, design.variant), bounds_of(scenario))
+            for scenario in (tense, relaxed)
+        )
+        assert all(new >= old * (1 - 1e-6) for old, new in zip(before, after, strict=True)), asked
+        assert later.ettr >= design.ettr - 1e-6, asked
+
+
+@calm
 @given(st.sampled_from(["d2h", "store-bandwidth", "nvme", "nic", "dram"]), st.floats(1, 8))
 def test_more_bandwidth_never_lowers_ettr(link: str, factor: float) -> None:
     """Any faster link keeps at least as much (up to what a search in whole numbers leaves)."""
@@ -80,7 +110,7 @@ def drawn(rng: random.Random) -> dict[str, str]:
         return float(10 ** rng.uniform(low, high))
 
     asked = {"gpus": str(int(log(0.9, 5))), "params": f"{log(9, 11.6):.4g}", "preset": rng.choice(list(MACHINES))}
-    for share, name, text in (
+    demands = (
         (0.6, "step", f"{log(-1, 1.5):.3g}s"),
         (0.5, "mtti", f"{log(2.3, 6):.4g}s"),
         (0.25, "stall", f"{log(-3, 1):.3g}s"),
@@ -91,10 +121,8 @@ def drawn(rng: random.Random) -> dict[str, str]:
         (0.2, "interval", f"{log(0, 3.5):.3g}s"),
         (0.15, "latency", f"{log(2, 5.5):.3g}s"),
         (0.2, "hidden", f"{rng.random():.3g}"),
-    ):
-        if rng.random() < share:
-            asked[name] = text
-    return asked
+    )
+    return asked | {name: text for share, name, text in demands if rng.random() < share}
 
 
 def more_bandwidth_keeps_as_much(seed: int, count: int) -> None:
@@ -127,7 +155,7 @@ def test_more_bandwidth_never_lowers_ettr_at_length() -> None:
 @pytest.mark.parametrize(
     ("words", "link", "slow", "fast"),
     [
-        ("gpus=33015 params=11.2B preset=mi300x step=0.207s max-stall=0.00806% interval=1770s", "store-bandwidth", 13, 19.5),
+        ("gpus=33015 params=11.2B preset=mi300x step=.207s max-stall=0.00806% interval=1770s", "store-bandwidth", 13, 19.5),
         ("gpus=122 params=18.9B step=19s mtti=562s drain=0.372s max-redo=782s", "dram", 490, 735),
         ("gpus=107 params=27.1B preset=hgx-h200 store-bandwidth=428GB/s max-redo=51.8s max-stall=6.69%", "dram", 490, 735),
         ("gpus=1675 params=3.479e11 step=1.32s mtti=885.2s drain=3.79s max-stall=0.0269%", "dram", 341.629438, 375.792382),

@@ -1,4 +1,4 @@
-"""The page's port of exact form and search gives what the planner gives, digit for digit; run by node, without a browser."""
+"""The page's port of exact form and search gives what the planner gives, digit for digit; run by node, not a browser."""
 
 import json
 import shutil

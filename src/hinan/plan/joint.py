@@ -53,11 +53,21 @@ def solve(levels: Sequence[Level], bounds: Bounds) -> Pattern:
         Infeasible: the redo limit is below the drain, or the stall budget cannot be kept within the redo limits.
         ConfigError: no level, or nothing ever fails.
     """
+    least, most = _ranges(levels, bounds)
+    start = unrounded_intervals_s(levels, bounds)
+    return _refine([_merged(level) for level in levels], bounds, start, least, most)
+
+
+def unrounded_intervals_s(levels: Sequence[Level], bounds: Bounds) -> list[float]:
+    """First-order optimum within the bounds, before whole steps and whole multiples [s per level].
+
+    These never shrink when every failure becomes rarer; whole multiples may (docs/design/planner.md).
+    Raises: as `solve`.
+    """
     check_levels(levels)
     least, most = _ranges(levels, bounds)
     _check_stall_budget(levels, most, bounds)
-    start = first_order_intervals_s(levels, bounds, least, most)
-    return _refine([_merged(level) for level in levels], bounds, start, least, most)
+    return first_order_intervals_s(levels, bounds, least, most)
 
 
 def _merged(level: Level) -> Level:
