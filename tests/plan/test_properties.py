@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from hinan.cli.main import app
 from hinan.core.errors import ConfigError
 from hinan.plan import formulas
+from hinan.plan.answer import answer
 from hinan.plan.checks import Infeasible
 from hinan.plan.design import bounds_of, build_levels
 from hinan.plan.exact import exact_ettr
@@ -155,7 +156,8 @@ def test_more_bandwidth_never_lowers_ettr_at_length() -> None:
 @pytest.mark.parametrize(
     ("words", "link", "slow", "fast"),
     [
-        ("gpus=33015 params=11.2B preset=mi300x step=.207s max-stall=0.00806% interval=1770s", "store-bandwidth", 13, 19.5),
+        ("gpus=33015 params=11.2B preset=mi300x step=0.207s max-stall=0.00806% interval=1770s",
+         "store-bandwidth", 13, 19.5),
         ("gpus=122 params=18.9B step=19s mtti=562s drain=0.372s max-redo=782s", "dram", 490, 735),
         ("gpus=107 params=27.1B preset=hgx-h200 store-bandwidth=428GB/s max-redo=51.8s max-stall=6.69%", "dram", 490, 735),
         ("gpus=1675 params=3.479e11 step=1.32s mtti=885.2s drain=3.79s max-stall=0.0269%", "dram", 341.629438, 375.792382),
@@ -276,6 +278,40 @@ def test_the_command_says_what_is_impossible(asked: list[str], said: str) -> Non
     assert said in " ".join(answer["impossible"])
     assert answer["nearest"]
     assert "tiers" not in answer
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "nearest"),
+    [
+        ("gpus=16384 params=405B step=5s interval=1s", "0.2 steps", "5s"),
+        ("gpus=16384 params=405B step=5s interval=10ms", "steps of 5 s", "5s"),
+        ("gpus=16384 params=405B step=5s interval=7s", "1.4 steps", "5s"),
+        ("gpus=16384 params=405B step=5s interval=13s", "2.6 steps", "15s"),
+        ("gpus=1024 keep=1 step=5s interval=0.1s", "steps of 5 s", "5s"),
+        ("gpus=1024 keep=1 interval=0.1s", "copy and drain allow", ""),
+        ("gpus=1024 keep=1 ram=1.4TB step=5s interval=5s", "copy and drain allow", ""),
+    ],
+)
+def test_impossible_intervals_are_refused(words: str, said: str, nearest: str) -> None:
+    """Less than a step, between steps, below the copy: not priced; the nearest whole number of steps has an answer."""
+    asked = dict(word.split("=") for word in words.split())
+    with pytest.raises(Infeasible) as refused:
+        solve_settings(asked)
+    assert said in " ".join(refused.value.impossible)
+    assert set(refused.value.nearest) == {"interval"}
+    assert not nearest or refused.value.nearest["interval"] == nearest
+    scenario, design = solve_settings({**asked, **refused.value.nearest})
+    if scenario.job.step_known:
+        steps = design.pattern.work_s / scenario.job.step_s
+        assert steps == pytest.approx(round(steps))
+
+
+def test_an_interval_near_whole_steps_is_taken_as_them() -> None:
+    """5 min of 0.207 s are 1,449 steps and a bit: taken as 1,449, and said."""
+    asked = {**BASE, "step": "0.207s", "interval": "5min"}
+    scenario, design = solve_settings(asked)
+    assert design.pattern.work_s == pytest.approx(1449 * 0.207)
+    assert "1449 whole steps" in " ".join(answer(scenario, design).warnings)
 
 
 def test_unknown_settings_are_refused() -> None:

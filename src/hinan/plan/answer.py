@@ -14,6 +14,7 @@ from hinan.plan.binding import Knob, binding, knobs
 from hinan.plan.checks import Infeasible
 from hinan.plan.design import Design, best_design
 from hinan.plan.failures import FailureClass, Tier
+from hinan.plan.joint import whole_steps
 from hinan.plan.losses import ClassAnswer, Loss, class_answers, lost, lost_by_class
 from hinan.plan.modes import ModeCost, compare_modes
 from hinan.plan.montecarlo import Arrivals
@@ -101,7 +102,7 @@ def _tier(scenario: Scenario, design: Design, tier: Tier) -> TierAnswer:
     generations = 1
     if tier is Tier.SHARED:
         generations = formulas.retention_generations(detection_latency_s=latency_s, interval_s=interval_s)
-    steps = max(1, round(interval_s / scenario.job.step_s))
+    steps = whole_steps(interval_s, scenario.job.step_s)
     return TierAnswer(tier, interval_s, steps, level.stall_s, drain_s, link, generations)
 
 
@@ -166,6 +167,9 @@ def _warnings(scenario: Scenario, design: Design, witnesses: Witnesses) -> list[
         found.append(f"steps are counted with a guessed {scenario.job.step_s:g} s; give --step")
     if design.variant.mode != "ram":
         found.append(f"no room for whole images in RAM: {design.variant.mode} mode, the optimizer waits for the drives")
+    given_s, taken_s = scenario.demands.interval_s, design.pattern.work_s
+    if given_s is not None and abs(taken_s - given_s) > 1e-6 * given_s:
+        found.append(f"the interval given is taken as {taken_s / scenario.job.step_s:.0f} whole steps, {taken_s:.6g} s")
     top = design.interval_s(design.variant.tiers[-1])
     if top > 86_400:
         found.append("the slowest tier is written less than once a day: failure tables forget disasters")

@@ -7,6 +7,8 @@ Never:     answers. A scenario that passes may still be a bad idea; the price of
 
 from __future__ import annotations
 
+import math
+
 from hinan.plan import costs
 from hinan.plan.assumed import resting_on
 from hinan.plan.checks import Infeasible
@@ -14,11 +16,14 @@ from hinan.plan.design import Design, Variant, best_design, ram_of, rate_per_s, 
 from hinan.plan.design import answers as answering
 from hinan.plan.failures import HOST_LOSS, FailureClass, Tier
 from hinan.plan.formulas import exact_interval_s
+from hinan.plan.joint import whole_steps
 from hinan.plan.scenario import Scenario
 
 LEAST_ETTR = 0.01
 """Below this the job makes no progress worth the name, and floats stop holding the expected time."""
 _MARGIN = 1.02
+STEP_TOLERANCE_RATIO = 0.01
+"""A given interval this near to a whole number of steps means that number; others are refused."""
 _SIZE = ("job.gpus", "job.state_bytes", "job.shard_gpus", "machine.hbm_bytes")
 _DRAIN = ("job.state_bytes", "store.write_bytes_per_s", "store.drain_s")
 _STALL = ("job.floor_s", "job.hideable_ratio", "job.step_s", "machine.d2h_bytes_per_s", "store.interference_ratio")
@@ -45,6 +50,8 @@ def checked_design(scenario: Scenario) -> Design:
         check_ram(scenario)
     with resting_on(scenario, *_DRAIN, "failures"):
         check_pace(scenario)
+    with resting_on(scenario, "job.step_s"):
+        check_interval(scenario)
     with resting_on(scenario, *_DRAIN):
         check_redo(scenario)
     with resting_on(scenario, *_DRAIN, *_STALL):
@@ -137,6 +144,22 @@ def check_pace(scenario: Scenario) -> None:
     )
 
 
+def check_interval(scenario: Scenario) -> None:
+    """A given interval must be whole steps: saves happen between them. (Copy and drain: see `joint.py`.)"""
+    given_s, step_s = scenario.demands.interval_s, scenario.job.step_s
+    if given_s is None or not scenario.job.step_known:
+        return
+    nearest_s = whole_steps(given_s, step_s) * step_s
+    if abs(nearest_s / given_s - 1) > STEP_TOLERANCE_RATIO:
+        raise Infeasible(
+            [
+                f"an interval of {given_s:.4g} s is {given_s / step_s:.3g} steps of {step_s:.4g} s; "
+                "saves happen between steps"
+            ],
+            {"interval": f"{nearest_s:.9g}s"},
+        )
+
+
 def check_redo(scenario: Scenario) -> None:
     """The redo limit against the fastest that each tier can save: twice its drain."""
     limit_s = scenario.demands.max_redo_s
@@ -205,10 +228,12 @@ def check_progress(scenario: Scenario, design: Design) -> None:
     first = design.levels[0]
     if scenario.demands.interval_s is not None and first.per_s > 0 and first.stall_s > 0:
         wanted_s = max(exact_interval_s(stall_s=first.stall_s, mtti_s=1 / first.per_s), first.least_interval_s)
+        if scenario.job.step_known:
+            wanted_s = math.ceil(wanted_s / scenario.job.step_s - 1e-9) * scenario.job.step_s
         if abs(wanted_s / scenario.demands.interval_s - 1) > 0.01:
             raise Infeasible(
                 [f"with a save every {scenario.demands.interval_s:.4g} s the job keeps {design.ettr:.2%} of its time"],
-                {"interval": f"{wanted_s:.6g}s"},
+                {"interval": f"{wanted_s:.9g}s"},
             )
     longest = max(design.pattern.work_s + design.levels[0].stall_s, scenario.mtti_s)
     raise Infeasible(

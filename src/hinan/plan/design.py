@@ -17,7 +17,7 @@ from hinan.plan.checks import Infeasible
 from hinan.plan.exact import exact_ettr
 from hinan.plan.failures import DAY_S, FailureClass, Tier, survives
 from hinan.plan.formulas import verified_interval_s
-from hinan.plan.joint import Bounds, solve
+from hinan.plan.joint import Bounds, solve, whole_steps
 from hinan.plan.levels import Cause, Level, Pattern
 from hinan.plan.scenario import Scenario
 
@@ -203,12 +203,12 @@ def ram_of(scenario: Scenario, variant: Variant) -> costs.Ram:
 
 
 def bounds_of(scenario: Scenario) -> Bounds:
-    """The bounds that the designer's words put on the search."""
-    return Bounds(
-        quantum_s=scenario.job.step_s if scenario.job.step_known else None,
-        max_stall_ratio=scenario.demands.max_stall_ratio,
-        fixed_first_s=scenario.demands.interval_s,
-    )
+    """The bounds that the designer's words put on the search. A given interval is taken in whole steps."""
+    quantum_s = scenario.job.step_s if scenario.job.step_known else None
+    fixed_s = scenario.demands.interval_s
+    if fixed_s is not None and quantum_s is not None:
+        fixed_s = whole_steps(fixed_s, quantum_s) * quantum_s
+    return Bounds(quantum_s=quantum_s, max_stall_ratio=scenario.demands.max_stall_ratio, fixed_first_s=fixed_s)
 
 
 def best_design(scenario: Scenario) -> Design:

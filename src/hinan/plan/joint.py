@@ -89,6 +89,7 @@ def _ranges(levels: Sequence[Level], bounds: Bounds) -> tuple[list[float], list[
     least = [max(level.least_interval_s, bounds.quantum_s or 0.0, _TINY) for level in levels]
     most = [level.most_interval_s for level in levels]
     if bounds.fixed_first_s is not None:
+        _check_fixed(levels[0], bounds.fixed_first_s, least[0], bounds.quantum_s)
         least[0] = most[0] = bounds.fixed_first_s
     for k in range(1, len(levels)):
         least[k] = max(least[k], least[k - 1])
@@ -101,6 +102,21 @@ def _ranges(levels: Sequence[Level], bounds: Bounds) -> tuple[list[float], list[
                 {},
             )
     return least, most
+
+
+def _check_fixed(first: Level, fixed_s: float, least_s: float, quantum_s: float | None) -> None:
+    if fixed_s >= least_s * (1 - 1e-9):
+        return
+    nearest_s = math.ceil(least_s / quantum_s - 1e-9) * quantum_s if quantum_s else least_s * 1.0001
+    raise Infeasible(
+        [f"a save to {first.name} every {fixed_s:.4g} s: its copy and drain allow one every {least_s:.4g} s at most"],
+        {"interval": f"{nearest_s:.9g}s"},
+    )
+
+
+def whole_steps(interval_s: float, step_s: float) -> int:
+    """The number of steps nearest to an interval, at least one."""
+    return max(1, round(interval_s / step_s))
 
 
 def _check_stall_budget(levels: Sequence[Level], most: Sequence[float], bounds: Bounds) -> None:
