@@ -163,6 +163,51 @@ def test_bad_policies_are_refused(tmp_path: Path, text: str) -> None:
         read_policy(path, planned(scenario, design))
 
 
+def written(tmp_path: Path, text: str) -> Path:
+    """A policy file."""
+    path = tmp_path / "policy.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('shared = "1s"', "70 s at least"),
+        ('ram = "1ms"', "5 s at least"),
+        ('ram = "12s"', "10 s is the nearest"),
+        ('ram = "10min"\npeer = "1min"', "an interval of ram (600 s)"),
+    ],
+)
+def test_impossible_intervals_are_refused(tmp_path: Path, text: str, said: str) -> None:
+    """Below the drain, below or between steps, shorter than the tier below: named, with what would do."""
+    scenario, design = solve_settings(WORDS)
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        read_policy(written(tmp_path, f"[every]\n{text}"), planned(scenario, design))
+
+
+def test_tiers_left_out_follow_the_nesting(tmp_path: Path) -> None:
+    """RAM every 15 min: what the file does not say is saved no more often, in whole multiples, and shown so."""
+    scenario, design = solve_settings(WORDS)
+    base = planned(scenario, design)
+    assert [tier.every_s for tier in base.tiers] == [10, 10, 70, 1260]
+    policy = read_policy(written(tmp_path, '[every]\nram = "15min"'), base)
+    assert [tier.every_s for tier in policy.tiers] == [900, 900, 900, 900]
+
+
+def test_the_copy_out_of_hbm_is_paid_by_whatever_tier_is_first(tmp_path: Path) -> None:
+    """Without RAM the peer's save pays the stall: nothing is won by leaving it out, in the policy or in the year."""
+    scenario, design = solve_settings(WORDS)
+    base = planned(scenario, design)
+    without = read_policy(written(tmp_path, '[every]\nram = "never"'), base)
+    assert base.stalls_s == pytest.approx([level.stall_s for level in design.levels])
+    assert without.stalls_s[0] == pytest.approx(design.levels[0].stall_s + design.levels[1].stall_s)
+    rows = compare(scenario, [base, without], [1], horizon_s=YEAR_S / 4)
+    stalls = [row.books[0].seconds["stall"] for row in rows]
+    assert stalls[1] == pytest.approx(stalls[0], rel=0.01)
+    assert rows[1].difference <= 0
+
+
 def test_an_impossible_job_is_refused_with_words_of_this_verb() -> None:
     """Exit code 1, the reason, and what to type instead; typed, there is a year."""
     words = ["simulate", "--gpus", "1024", "--set", "mtti=10s"]

@@ -80,9 +80,10 @@ class Track:
         for wanted_s in every[1:]:
             self.multiples.append(max(1, round(wanted_s / below_s)))
             below_s *= self.multiples[-1]
-        self.walls_s = [every[0] + policy.tiers[0].stall_s]
-        for multiple, tier in zip(self.multiples, policy.tiers[1:], strict=True):
-            self.walls_s.append(self.walls_s[-1] * multiple + tier.stall_s)
+        first_stall_s, *stalls_s = policy.stalls_s
+        self.walls_s = [every[0] + first_stall_s]
+        for multiple, stall_s in zip(self.multiples, stalls_s, strict=True):
+            self.walls_s.append(self.walls_s[-1] * multiple + stall_s)
 
     def last_save(self, place_s: float, level: int) -> float:
         """Newest finished save of `level` or slower at or before a place."""
@@ -308,7 +309,7 @@ class Year:
         self._train_until(at_s)
         self.books.evictions += 1
         self._replace(1, happening)
-        seconds = self.policy.tiers[0].stall_s + self.policy.tiers[0].load_s
+        seconds = self.policy.stalls_s[0] + self.policy.tiers[0].load_s
         node = self.job.parts[FailureClass.NODE]
         whole = self.job.total_restart_s
         seconds += node.init_s + self.job.init_extra_s + self.job.replay_s if whole is None else whole
