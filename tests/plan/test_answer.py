@@ -232,6 +232,27 @@ def test_the_drain_binds_where_it_should() -> None:
     assert answer["tiers"][0]["interval_s"] == pytest.approx(1800)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [["--gpus", "16384", "--params", "405B"], ["--gpus", "1024", "--params", "70B", "--step", "5s"]],
+)
+def test_verification_binds_where_it_is_dear(words: list[str]) -> None:
+    """A verification of a day, and as much redo for its cadence: that is what to make cheaper, and what it buys is true."""
+    answer = ask(*words, "--verify", "1d")
+    assert answer["lost"]["verify"]["ratio"] > 0.3 * sum(part["ratio"] for part in answer["lost"].values())
+    assert answer["binding"]["name"] == "verification"
+    cheaper = ask(*words, "--verify", "21.6h")
+    gain = cheaper["ettr"]["exact"] - answer["ettr"]["exact"]
+    assert answer["binding"]["gain_ratio"] == pytest.approx(gain, rel=0.01)
+
+
+def test_a_limit_that_gains_little_is_not_called_binding() -> None:
+    """Corruption seen a day late costs a tenth of the time: detection binds, not the length of a step."""
+    answer = ask("--gpus", "16384", "--params", "405B", "--step", "20s", "--latency", "1d")
+    assert next(knob for knob in answer["knobs"] if knob["name"] == "step time")["hard"]
+    assert answer["binding"]["name"] == "detection"
+
+
 def test_the_terminal_fits_80_columns() -> None:
     """Table and curve in 80 columns; --explain has formula, sources and what would flip it."""
     result = CliRunner().invoke(app, ["plan", *LLAMA, "--explain"])
