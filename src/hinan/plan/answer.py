@@ -16,7 +16,7 @@ from hinan.plan.design import Design, best_design
 from hinan.plan.failures import FailureClass, Tier
 from hinan.plan.joint import whole_steps
 from hinan.plan.losses import ClassAnswer, Loss, class_answers, lost, lost_by_class
-from hinan.plan.modes import ModeCost, compare_modes
+from hinan.plan.modes import ModeCost, compare_modes, stall_limit
 from hinan.plan.montecarlo import Arrivals
 from hinan.plan.scenario import Scenario
 from hinan.plan.witnesses import Witnesses, question
@@ -94,9 +94,7 @@ def _tier(scenario: Scenario, design: Design, tier: Tier) -> TierAnswer:
     interval_s = design.interval_s(tier)
     drain_s, link = costs.drain(scenario, tier, design.variant.mode)
     if tier is design.variant.tiers[0]:
-        link = costs.copy_rate(scenario, design.variant.mode).link
-        if scenario.job.stall_s is not None:
-            link = str(scenario.origins()["job.stall_s"].kind)
+        link = stall_limit(scenario, design.variant.mode)
         drain_s = 0.0 if scenario.job.stall_s is not None and scenario.store.drain_s is None else drain_s
     latency_s = design.verify_every_s or 0.0
     generations = 1

@@ -84,11 +84,12 @@ def _restarts(found: Answer) -> str:
 
 def _modes(found: Answer) -> list[str]:
     sentences = []
+    limited = "" if found.scenario.job.stall_s is not None else "limited by "
     for mode in found.modes:
         state = "possible" if mode.possible else f"not possible: {mode.why_not}"
         sentences.append(
             f"{mode.mode}: {state}; stall {format_seconds(mode.stall_s) if mode.stall_s < 1e9 else 'none'}"
-            f" (limited by {mode.limited_by}), {format_bytes(mode.ram_needed_bytes)} of RAM, "
+            f" ({limited}{mode.limited_by}), {format_bytes(mode.ram_needed_bytes)} of RAM, "
             f"{mode.dram_traffic_ratio:.0f} bytes of DRAM traffic per byte; {mode.break_even}."
         )
     chosen = found.design.variant.mode

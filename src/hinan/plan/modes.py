@@ -42,9 +42,6 @@ def _ram(scenario: Scenario, *, peers: bool) -> ModeCost:
     sums = [ram_of(scenario, Variant("ram", tiers, drains)) for drains in (1, 0)]
     ram = next((each for each in sums if each.fits), sums[-1])
     traffic = costs.dram_traffic_ratio("ram", scenario.demands.peer_copies if peers else 0)
-    keep = (ram.budget_bytes / ((ram.slots + ram.peer_slots) * (1 + costs.SLOT_OVERHEAD_RATIO))) / (
-        scenario.gpus_on_node * scenario.machine.hbm_bytes
-    )
     why_not = None
     if not ram.fits:
         why_not = f"needs {ram.needed_bytes / 1e9:.4g} GB of {ram.budget_bytes / 1e9:.4g} GB"
@@ -54,11 +51,43 @@ def _ram(scenario: Scenario, *, peers: bool) -> ModeCost:
         why_not,
         ram.needed_bytes,
         costs.stall_s(scenario, "ram"),
-        costs.copy_rate(scenario, "ram").link,
+        stall_limit(scenario, "ram"),
         traffic,
         scenario.node_bytes * traffic / scenario.machine.dram_bytes_per_s,
-        f"fits up to {min(1.0, keep):.0%} of HBM kept",
+        "fits up to " + ", ".join(_fits(scenario, each) for each in sums),
     )
+
+
+def _fits(scenario: Scenario, ram: costs.Ram) -> str:
+    """Up to which share of the node's HBM so many slots hold an image of it."""
+    images = ram.slots + ram.peer_slots + costs.SLOT_OVERHEAD_RATIO
+    kept = ram.budget_bytes / images / (scenario.gpus_on_node * scenario.machine.hbm_bytes)
+    return f"{min(1.0, kept):.0%} of HBM kept with {ram.slots} slots" + (
+        f" + {ram.peer_slots} of peers" if ram.peer_slots else ""
+    )
+
+
+def stall_limit(scenario: Scenario, mode: str) -> str:
+    """What sets the stall: the slowest link on the way, or "given" or "measured"."""
+    if scenario.job.stall_s is not None:
+        return str(scenario.origins()["job.stall_s"].kind)
+    return costs.copy_rate(scenario, mode).link
+
+
+def _against_ram(scenario: Scenario, mode: str) -> str:
+    """Up to which size of a node's image this way stalls no more than RAM does."""
+    job, rate, ram = scenario.job, costs.copy_rate(scenario, mode), costs.copy_rate(scenario, "ram")
+    if job.stall_s is not None:
+        return f"the stall was {stall_limit(scenario, mode)}, the same for every way"
+    if rate.bytes_per_s >= ram.bytes_per_s:
+        return "stalls no more than RAM at any size"
+    if job.hidden_ratio == 1:
+        return "stalls no more than RAM at any size: all of it is hidden"
+    if job.hidden_ratio is not None:
+        longer = ram.bytes_per_s / rate.bytes_per_s
+        return f"stalls more than RAM at any size: what is not hidden takes {longer:.3g} times as long"
+    node_bytes = rate.bytes_per_s * scenario.gpus_on_node * job.step_s * job.hideable_ratio
+    return f"stalls no more than RAM up to {node_bytes / 1e9:.4g} GB a node (what hides behind a step)"
 
 
 def _direct(scenario: Scenario, mode: str) -> ModeCost:
@@ -72,17 +101,14 @@ def _direct(scenario: Scenario, mode: str) -> ModeCost:
         reason = "no room for the ring"
     if reason:
         return ModeCost(mode, False, reason, 0.0, float("inf"), "storage bandwidth", 0.0, float("inf"), "never here")
-    rate = costs.copy_rate(scenario, mode)
-    hidden_s = scenario.job.step_s * scenario.job.hideable_ratio
-    node_rate = rate.bytes_per_s * scenario.gpus_on_node
     return ModeCost(
         mode,
         True,
         None,
         costs.RING_BYTES if mode == "ring" else 0.0,
         costs.stall_s(scenario, mode),
-        rate.link,
+        stall_limit(scenario, mode),
         costs.dram_traffic_ratio(mode, 0),
-        scenario.job.gpu_bytes / rate.bytes_per_s,
-        f"stalls no more than RAM up to {node_rate * hidden_s / 1e9:.4g} GB a node (what hides behind a step)",
+        scenario.job.gpu_bytes / costs.copy_rate(scenario, mode).bytes_per_s,
+        _against_ram(scenario, mode),
     )
