@@ -17,7 +17,8 @@ from hinan.plan.answer import answer
 from hinan.plan.checks import Infeasible
 from hinan.plan.design import bounds_of, build_levels
 from hinan.plan.exact import exact_ettr
-from hinan.plan.joint import Bounds, solve, stall_ratio, unrounded_intervals_s
+from hinan.plan.first_order import stall_ratio
+from hinan.plan.joint import Bounds, solve, unrounded_intervals_s
 from hinan.plan.levels import Cause, Level
 from hinan.plan.machines import MACHINES
 from hinan.plan.nearest import solve_settings

@@ -20,7 +20,8 @@ from hinan.plan import formulas
 from hinan.plan.answer import answer
 from hinan.plan.arrivals import Bursts, Exponential, Lemons, Racks, Replay, Weibull
 from hinan.plan.exact import exact_ettr
-from hinan.plan.joint import Bounds, first_order_loss, solve
+from hinan.plan.first_order import first_order_loss
+from hinan.plan.joint import Bounds, solve
 from hinan.plan.levels import Cause, Level, Pattern
 from hinan.plan.montecarlo import Track, simulate
 from hinan.plan.nearest import solve_settings

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from hinan.plan.checks import Infeasible
 from hinan.plan.exact import exact_ettr
+from hinan.plan.first_order import first_order_intervals_s, first_order_loss, stall_ratio
 from hinan.plan.levels import Cause, Level, Pattern, check_levels
 
 _TINY = 1e-9
@@ -30,20 +31,6 @@ class Bounds:
     max_stall_ratio: float | None = None
     fixed_first_s: float | None = None
     """Judge this level-1 interval: only the others are searched."""
-
-
-def stall_ratio(levels: Sequence[Level], intervals_s: Sequence[float]) -> float:
-    """Training time spent saving, per training time [0-]."""
-    return sum(level.stall_s / interval_s for level, interval_s in zip(levels, intervals_s, strict=True))
-
-
-def first_order_loss(levels: Sequence[Level], intervals_s: Sequence[float]) -> float:
-    """Sum over levels of C/tau + lam (tau/2 + lag + R) [0-]: what the closed forms say is lost."""
-    waste = stall_ratio(levels, intervals_s)
-    for level, interval_s in zip(levels, intervals_s, strict=True):
-        waste += level.per_s * interval_s / 2
-        waste += sum(cause.per_s * (cause.restart_s + cause.lag_s) for cause in level.causes)
-    return waste
 
 
 def solve(levels: Sequence[Level], bounds: Bounds) -> Pattern:
@@ -67,7 +54,7 @@ def unrounded_intervals_s(levels: Sequence[Level], bounds: Bounds) -> list[float
     check_levels(levels)
     least, most = _ranges(levels, bounds)
     _check_stall_budget(levels, most, bounds)
-    return first_order_intervals_s(levels, bounds, least, most)
+    return first_order_intervals_s(levels, bounds.max_stall_ratio, least, most)
 
 
 def _merged(level: Level) -> Level:
@@ -150,44 +137,6 @@ def _longest_set_by(levels: Sequence[Level], bounds: Bounds) -> str:
 def _stall_allowed(ratio: float) -> dict[str, str]:
     """The stall budget that would do; none where even all of the time would not: then the other limit has to give."""
     return {"max-stall": f"{ratio * 100:.4g}%"} if ratio < 1 else {}
-
-
-def first_order_intervals_s(
-    levels: Sequence[Level], bounds: Bounds, least: Sequence[float], most: Sequence[float]
-) -> list[float]:
-    """Optimum of the first-order loss with nesting, bounds and stall budget [s per level].
-
-    Each level alone wants sqrt(2 C / lam); neighbours in the wrong order are pooled (C and lam add up). The stall
-    budget is kept by a price on stall, found by bisection.
-    """
-    intervals = _pooled(levels, 1.0, least, most)
-    budget = bounds.max_stall_ratio
-    if budget is None or stall_ratio(levels, intervals) <= budget:
-        return intervals
-    low, high = 1.0, 2.0
-    while stall_ratio(levels, _pooled(levels, high, least, most)) > budget * (1 - 1e-6) and high < 1e18:
-        high *= 2
-    for _ in range(80):
-        price = math.sqrt(low * high)
-        over = stall_ratio(levels, _pooled(levels, price, least, most)) > budget
-        low, high = (price, high) if over else (low, price)
-    return _pooled(levels, high, least, most)
-
-
-def _pooled(levels: Sequence[Level], price: float, least: Sequence[float], most: Sequence[float]) -> list[float]:
-    pools: list[tuple[float, float, int]] = []
-    for level in levels:
-        pools.append((level.stall_s * price, level.per_s, 1))
-        while len(pools) > 1 and _best(*pools[-2][:2]) >= _best(*pools[-1][:2]):
-            c1, p1, n1 = pools.pop(-2)
-            c2, p2, n2 = pools.pop()
-            pools.append((c1 + c2, p1 + p2, n1 + n2))
-    flat = [_best(cost, per_s) for cost, per_s, count in pools for _ in range(count)]
-    return [min(max(tau, low), high) for tau, low, high in zip(flat, least, most, strict=True)]
-
-
-def _best(cost_s: float, per_s: float) -> float:
-    return math.sqrt(2 * cost_s / per_s) if per_s > 0 else (math.inf if cost_s > 0 else 0.0)
 
 
 def _refine(

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from hinan.plan.arrivals import Exponential
 from hinan.plan.design import Design
 from hinan.plan.exact import exact_ettr
+from hinan.plan.first_order import first_order_loss
 from hinan.plan.formulas import ADDITIVE_LOSS_LIMIT
-from hinan.plan.joint import first_order_loss
 from hinan.plan.montecarlo import Arrivals, Estimate, Track, simulate
 
 LIVES = 250
