@@ -315,6 +315,12 @@ def test_an_interval_near_whole_steps_is_taken_as_them() -> None:
     assert "1449 whole steps" in " ".join(answer(scenario, design).warnings)
 
 
+def test_two_limits_that_pull_an_interval_apart_still_have_a_nearest() -> None:
+    """One check wants the interval longer for the stall budget, the next one shorter for progress: a demand goes."""
+    words = "gpus=1024 store-bandwidth=0.062963GB/s step=0.1s interval=1s tiers=ram,shared max-stall=0.5% stall=5min"
+    nearest_has_an_answer(dict(word.split("=") for word in words.split()))
+
+
 def test_unknown_settings_are_refused() -> None:
     """A misspelt word is not ignored."""
     with pytest.raises(ConfigError, match="known"):

@@ -35,12 +35,15 @@ def solve_settings(
     except Infeasible as error:
         impossible, corrections = [*error.impossible], dict(error.nearest)
     current = {k: t for k, t in {**settings, **corrections}.items() if t}
+    tried = set(corrections.items())  # two checks may want the same setting up and down: then a demand has to go
     for _ in range(_ROUNDS):
         try:
             attempt(current)
         except Infeasible as error:
             impossible += [reason for reason in error.impossible if reason not in impossible]
-            step = {k: t for k, t in error.nearest.items() if current.get(k) != t} or _loosened(current, settings)
+            fresh = {k: t for k, t in error.nearest.items() if current.get(k) != t and (k, t) not in tried}
+            step = fresh or _loosened(current, settings)
+            tried |= fresh.items()
             corrections |= step
             current = {k: t for k, t in {**current, **step}.items() if t}
         else:
