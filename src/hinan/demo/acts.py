@@ -147,14 +147,15 @@ def wait_until_ripe(job: Job) -> None:
         line = job.last("forward", victim)
         return 0 if line is None else int(line["step"])
 
-    def ripe() -> bool:
+    def ripe(steps_behind: int) -> bool:
         committed, proven = job.committed(), job.proven()
         newer = bool(committed and proven and proven[-1] > committed[-1])
-        return newer and within() >= proven[-1].step + max(1, job.plan.every - 1)
+        return newer and within() >= proven[-1].step + steps_behind
 
-    job.wait(ripe, "a step in RAM that is newer than the newest commit")
+    job.wait(lambda: ripe(max(1, job.plan.every - 1)), "a step in RAM that is newer than the newest commit")
     begun = within()
-    job.wait(lambda: within() > begun and ripe(), "a rank in mid-step")
+    # Where steps are fast the next evacuation may be proven by the time of this look: then fewer steps are redone.
+    job.wait(lambda: within() > begun and ripe(1), "a rank in mid-step")
 
 
 def run_demo(options: Options, show: Callable[[str, Trace, list[Moment]], None]) -> Outcome:

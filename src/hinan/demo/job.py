@@ -29,7 +29,7 @@ from hinan.host.process import Process
 from hinan.tiers.arena import AGENT, Arena, arena_path
 from hinan.tiers.target import Target
 
-LOOK_EVERY_S = 0.04
+LOOK_EVERY_S = 0.005
 PATIENCE_S = 90.0
 """A run in which nothing happens for this long has failed. Starting torch on a busy machine takes a third of it."""
 
