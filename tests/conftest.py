@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,20 @@ import pytest
 from tests.harness.disks import Disks
 from tests.harness.job import Job
 from tests.harness.zygote import Zygote
+
+
+LAST_CHARACTERS = 4000
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that failed shows what the ranks and agents of its jobs have said last."""
+    report = yield
+    root = getattr(item, "funcargs", {}).get("tmp_path")
+    if report.when == "call" and report.failed and root is not None:
+        for log in sorted(Path(root).glob("*/*.log")):
+            report.sections.append((str(log.relative_to(root)), log.read_text(errors="replace")[-LAST_CHARACTERS:]))
+    return report
 
 
 @pytest.fixture(scope="session")

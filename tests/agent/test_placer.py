@@ -29,8 +29,8 @@ from hinan.wire import sample
 from hinan.wire.case import Question
 from hinan.wire.check import check_machine
 from hinan.wire.model import Machine
-from tests.agent.test_edges import HEADER, Place, live
 from tests.harness.disks import Disks
+from tests.harness.place import HEADER, Place, live
 
 SIZE_BYTES = 1 << 20
 ON_NODE_1 = "0000:52:00.0"  # GPU 4 of the sample machine

@@ -99,6 +99,15 @@ def test_remains_go_once_they_are_not_needed() -> None:
     )
 
 
+def test_the_newest_is_saved_first_unless_it_can_never_be_proven() -> None:
+    """The run closes: the proven step 10 waits for the proof of step 20, but not when one image of 20 is damaged."""
+    newest = pair(20, phase=Phase.SEALED)
+    closing = state(*pair(10), *newest, wish=Wish(newest_at_any_rate=True), stored={at(1, 5): whole()})
+    assert agenda(closing) == (Prove("0-1-20"), Prove("1-1-20"))
+    damaged = replace(closing, unprovable=frozenset({"1-1-20"}))
+    assert agenda(damaged) == (Prove("0-1-20"), Drain(at(1, 10), ("0-1-10", "1-1-10")))
+
+
 def test_sealed_images_of_an_older_attempt_stay_and_drain() -> None:
     """A4: trainers are fenced, not bytes."""
     old = state(*pair(20, alive=False, commit_at=20), history=history(None, at(1, 20)), served=2)

@@ -43,6 +43,18 @@ def test_the_end_of_a_run_saves_the_newest_there_is() -> None:
     assert next_round(held, line=LINE, committed={at(1, 30)}, wish=Wish(newest_at_any_rate=True)) is None
 
 
+def test_the_end_of_a_run_waits_for_the_proof_of_the_newest() -> None:
+    """Trainers died with step 30 just sealed: 30 is what must be saved; 25, which nobody asked for, would be in its way.
+    What fell due goes on; what can never be proven holds nothing up."""
+    last = Wish(newest_at_any_rate=True)
+    held, proving = {at(1, 25): 20}, {at(1, 30)}
+    assert next_round(held, line=LINE, committed={at(1, 20)}, wish=last, proving=proving) is None
+    assert next_round(held, line=LINE, committed={at(1, 10)}, wish=last, proving=proving) == at(1, 25)
+    assert next_round(held, line=LINE, committed={at(1, 20)}, wish=last, proving={at(1, 22)}) == at(1, 25)
+    assert next_round(held, line=LINE, committed={at(1, 20)}, wish=last, proving={at(2, 30)}) == at(1, 25)
+    assert next_round(held, line=LINE, committed={at(1, 20)}, wish=last, proving=proving, failed=proving) == at(1, 25)
+
+
 def test_a_failed_round_is_not_tried_again_and_blocks_nothing() -> None:
     """A-KEEP-5: a drain that failed is forgotten; later and earlier steps are taken."""
     held = {at(1, 30): 30, at(1, 20): 20}

@@ -29,7 +29,7 @@ def next_attempt(job: Job, **arguments: object) -> tuple[int, str]:
 def test_a_keep_1_the_only_step_stays_until_the_next_is_whole(make_job: MakeJob, reference: Reference) -> None:
     """A-KEEP-1: keep one; the host dies when half of step 12 is written: step 6 still stands beside it and serves. At the
     end one step stands."""
-    job = make_job(keep_last=1)
+    job = make_job(keep_last=1, every=6)
     agent = job.start_agent(
         piece_bytes=4096, heartbeat_s=0.02, die={"step": 12, "do": "WRITE_ASIDE", "rank": 0, "share": 0.5}
     )

@@ -67,8 +67,10 @@ def take_snapshot(target: Target, run_id: str, node: str, device: int) -> Snapsh
             return Snapshot(taken_at=time.monotonic(), error="its file system is not mounted")
         if not target.root.is_dir() or target.run().run_id != run_id:
             return Snapshot(gone=True, taken_at=time.monotonic(), error="it is not there any more")
-        claims = target.claims()
+        # Ordering: the history first. A claim made between the two is then this agent's own, and the history too old to
+        # tell; the other way round it would be a stranger's, and this agent would stop for good.
         history = target.history()
+        claims = target.claims()
         stored = target.stored()
     except (OSError, HinanError) as error:
         return Snapshot(taken_at=time.monotonic(), error=str(error))

@@ -21,7 +21,7 @@ from hinan.agent.lanes import Lanes
 from hinan.agent.ledger import Snapshot, take_snapshot
 from hinan.agent.tasks import Tasks
 from hinan.agent.trainers import Trainer, Trainers
-from hinan.core.agenda import NodeState, Prove, agenda
+from hinan.core.agenda import NodeState, agenda
 from hinan.core.budget import Limit
 from hinan.core.ids import StepId
 from hinan.core.retention import Keep
@@ -102,6 +102,7 @@ class Node:
             lost=self.arena.lost(),
             round=self.round.step_id if self.round else None,
             failed=frozenset(self.failed),
+            unprovable=frozenset(self.keeper.unprovable),
             wish=Wish(wanted=frozenset(self.wanted), newest_at_any_rate=self.closing or self.orphaned),
             keep=self.keep,
             settled=self.snapshot.settled,
@@ -128,9 +129,8 @@ class Node:
     @property
     def is_idle(self) -> bool:
         """Nothing is being done and nothing is left to do."""
-        left = [t for t in agenda(self.state()) if not (isinstance(t, Prove) and t.slot in self.keeper.unprovable)]
         # The heartbeat's reading of the target is no work: it would make an idle agent look busy now and then.
-        return not self.lanes.busy - {"refresh", "look"} and not self.trainers.alive and not left
+        return not self.lanes.busy - {"refresh", "look"} and not self.trainers.alive and not agenda(self.state())
 
     def why_not_committed(self, step_id: StepId) -> str | None:
         """Why a step that stands in RAM will not be committed for now; None while there is hope."""

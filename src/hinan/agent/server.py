@@ -237,8 +237,8 @@ class _Session:
 
     def _settled(self) -> m.Answer | None:
         # Looked at now: before this agent's first look, or since its last one, there may be seals it has not seen.
-        sealed = [s for s in self._node.state().slots if s.phase is Phase.SEALED]
-        waiting = [s for s in sealed if s.name not in self._node.keeper.unprovable]
+        state = self._node.state()
+        waiting = [s for s in state.slots if s.phase is Phase.SEALED and s.name not in state.unprovable]
         return None if waiting else m.Done()
 
     def _read(self, request: m.Read) -> m.Answer:

@@ -64,7 +64,7 @@ class Tasks:
             case Forget(step_id):
                 node.arena.forget_lost(step_id)
             case Prove(slot):
-                if "prove" not in busy and slot not in node.keeper.unprovable:
+                if "prove" not in busy:
                     # Ordering: read from now on, not from when the task gets its turn: a waiting request for a slot is
                     # answered in between, and the image would be digested while its next one is written.
                     node.keeper.read([slot])

@@ -56,6 +56,7 @@ class NodeState:
     Attributes:
         served: newest attempt whose trainers this agent has served; 0 before the first.
         round: step of the open drain round, if any.
+        unprovable: slots whose image is damaged, or could not be digested for now.
         settled: False while the newest claim has no resume yet: the lineage may be about to turn, so nothing is
             committed or deleted.
         reachable: False while the target could not be read; then `stored` is not to be trusted.
@@ -70,6 +71,7 @@ class NodeState:
     lost: frozenset[StepId] = frozenset()
     round: StepId | None = None
     failed: frozenset[StepId] = frozenset()
+    unprovable: frozenset[str] = frozenset()
     wish: Wish = field(default_factory=Wish)
     keep: Keep = field(default_factory=Keep)
     settled: bool = True
@@ -199,7 +201,7 @@ def _forget(state: NodeState) -> list[Forget]:
 
 def _prove(state: NodeState) -> list[Prove]:
     """Sealed images, newest step first: what a restart or a waiting round would ask for."""
-    sealed = [s for s in state.slots if s.phase is Phase.SEALED]
+    sealed = [s for s in state.slots if s.phase is Phase.SEALED and s.name not in state.unprovable]
     return [Prove(s.name) for s in sorted(sealed, key=lambda s: (s.holds or StepId(0, 0), -s.rank), reverse=True)]
 
 
@@ -210,7 +212,9 @@ def _drain(state: NodeState) -> list[Drain]:
     held = {s: max(slot.commit_at for slot in ranks.values()) for s, ranks in proven.items() if s not in state.lost}
     # A step that is complete on the target needs no second drain, only its commit record.
     done = {s for s, stored in state.stored.items() if stored.is_complete or stored.committed}
-    step_id = next_round(held, line=state.line, committed=done, wish=state.wish, failed=state.failed)
+    coming = held_everywhere(s for s in state.slots if s.name not in state.unprovable)
+    proving = {s for s in coming if s not in proven and s not in state.lost}
+    step_id = next_round(held, line=state.line, committed=done, wish=state.wish, failed=state.failed, proving=proving)
     if step_id is None:
         return []
     slots = proven[step_id]

@@ -29,6 +29,7 @@ def next_round(
     committed: Collection[StepId],
     wish: Wish,
     failed: Collection[StepId] = (),
+    proving: Collection[StepId] = (),
 ) -> StepId | None:
     """The step whose images the next round drains; None if nothing asks for one.
 
@@ -37,10 +38,16 @@ def next_round(
     Args:
         held: steps held everywhere and proven, each with its `commit_at` (see `Slot`).
         failed: steps whose round was abandoned; not tried again.
+        proving: steps held everywhere whose proof is still to come. When the newest is saved at any rate, no older one that
+            did not fall due is drained in the meantime: the newest would have to wait for it.
     """
     newest_committed = max((s for s in committed if s in line), default=StepId(0, 0))
     eligible = sorted((s for s in held if s in line and s not in committed and s not in failed), reverse=True)
     # A step that somebody waits for comes first: newer ones fall due all the time, and it would never have its turn.
     wanted = [s for s in eligible if s in wish.wanted]
-    due = [s for s in eligible if s > newest_committed and (held[s] > newest_committed.step or wish.newest_at_any_rate)]
-    return next(iter([*wanted, *due]), None)
+    coming = max((s for s in proving if s in line and s not in committed and s not in failed), default=StepId(0, 0))
+
+    def is_due(step_id: StepId) -> bool:
+        return held[step_id] > newest_committed.step or (wish.newest_at_any_rate and step_id > coming)
+
+    return next(iter([*wanted, *(s for s in eligible if s > newest_committed and is_due(s))]), None)
