@@ -6,13 +6,14 @@ Relies on: speeds dropping when idle and widths not; a measurement at 85 % of th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from hinan.wire.address import short_address
 from hinan.wire.case import IMPOSSIBLE_RATIO, Case
 from hinan.wire.findings import Finding
 from hinan.wire.measured import best_measurement
-from hinan.wire.model import Function, Measurement, Port, Role
+from hinan.wire.model import Function, Link, Measurement, Port, Role
 from hinan.wire.path import fair_shares, path_up
 from hinan.wire.placement import node_for_gpu
 
@@ -59,6 +60,24 @@ def payloads(case: Case) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class _Below:
+    """A link of which less is used than both its ends can do; lanes, or GT/s."""
+
+    hop: Function
+    peer: Function | None
+    cap: float
+    now: float
+
+    @property
+    def at_gpu(self) -> bool:
+        return Role.GPU in (self.hop.role, self.peer.role if self.peer else None)
+
+    def loss_s(self, case: Case) -> float | None:
+        """What the lack costs this state."""
+        return case.loss_s(case.ceiling * self.now / self.cap if case.ceiling else None)
+
+
 def _peer_of(case: Case, order: int) -> Function | None:
     """The other end of the hop's link, if on the path: ports facing down meet the hop before, others the next."""
     hops = case.path.hops
@@ -69,50 +88,45 @@ def _peer_of(case: Case, order: int) -> Function | None:
     return hops[other]
 
 
-def _smaller(mine: float | None, other: float | None) -> float | None:
-    return min((value for value in (mine, other) if value is not None), default=None)
+def _below(case: Case, read: Callable[[Link], tuple[float | None, float | None]]) -> Iterator[_Below]:
+    """Each link of the path below its capability, once although both of its ends tell of it.
+
+    Args:
+        read: (capability, present state) of one end.
+    """
+    told: set[frozenset[str]] = set()
+    for order, hop in enumerate(case.path.hops):
+        peer = _peer_of(case, order)
+        caps = [read(end.link)[0] for end in (hop, peer) if end is not None]
+        cap, now = min((value for value in caps if value is not None), default=None), read(hop.link)[1]
+        ends = frozenset({hop.address, peer.address if peer else hop.address})
+        if cap is not None and now is not None and now < cap and ends not in told:
+            told.add(ends)
+            yield _Below(hop, peer, cap, now)
 
 
 def widths(case: Case) -> Iterator[Finding]:
     """Fewer lanes than both ends have."""
-    told: set[frozenset[str]] = set()
-    for order, hop in enumerate(case.path.hops):
-        peer = _peer_of(case, order)
-        cap = _smaller(hop.link.cap_width, peer.link.cap_width if peer else None)
-        now = hop.link.now_width
-        ends = frozenset({hop.address, peer.address if peer else hop.address})
-        if cap is None or now is None or now >= cap or ends in told:
-            continue
-        told.add(ends)
-        slow = case.ceiling * now / cap if case.ceiling else None
+    for link in _below(case, lambda end: (end.cap_width, end.now_width)):
         yield case.finding(
-            "width-below-capability", hop.address, f"link runs x{now} of x{int(cap)}",
+            "width-below-capability", link.hop.address, f"link runs x{link.now:g} of x{link.cap:g}",
             "lanes are lost; a width does not drop when idle", "reseat the card or riser, check slot bifurcation",
-            case.loss_s(slow),
+            link.loss_s(case),
         )  # fmt: skip
 
 
 def speeds(case: Case) -> Iterator[Finding]:
     """A speed below both ends' capability. Idle GPUs do that; links between switches, or under load, should not."""
-    told: set[frozenset[str]] = set()
-    for order, hop in enumerate(case.path.hops):
-        peer = _peer_of(case, order)
-        cap = _smaller(hop.link.cap_gt_s, peer.link.cap_gt_s if peer else None)
-        now = hop.link.now_gt_s
-        ends = frozenset({hop.address, peer.address if peer else hop.address})
-        if cap is None or now is None or now >= cap or ends in told:
+    sure = case.question.under_load
+    for link in _below(case, lambda end: (end.cap_gt_s, end.now_gt_s)):
+        if not sure and (link.at_gpu or case.proven):
             continue
-        told.add(ends)
-        at_gpu = Role.GPU in (hop.role, peer.role if peer else None)
-        if not case.question.under_load and (at_gpu or case.proven):
-            continue
-        slow = case.ceiling * now / cap if case.ceiling else None
-        sure = case.question.under_load
         yield case.finding(
-            "speed-below-capability" if sure else "link-suspect", hop.address, f"link runs at {now:g} of {cap:g} GT/s",
+            "speed-below-capability" if sure else "link-suspect", link.hop.address,
+            f"link runs at {link.now:g} of {link.cap:g} GT/s",
             "read under load: a fault" if sure else "idle down-training or a real fault: one reading cannot tell",
             "retrain or reseat; look for AER errors" if sure else "read again under load (--under-load), or measure",
-            case.loss_s(slow),
+            link.loss_s(case),
         )  # fmt: skip
 
 
