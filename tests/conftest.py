@@ -13,7 +13,6 @@ from tests.harness.disks import Disks
 from tests.harness.job import Job
 from tests.harness.zygote import Zygote
 
-
 LAST_CHARACTERS = 4000
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from hinan.core.errors import CaptureError
 from hinan.trainer.capture import Capture
 
 
@@ -77,3 +78,77 @@ def test_a_layer_at_the_address_of_one_that_is_gone() -> None:
             break
     model.layer = kept[-1]
     assert torch.equal(capture.take().tensors["m.layer.weight"], model.layer.weight)
+
+
+def first(optimizer: torch.optim.Optimizer) -> tuple[Any, dict[str, Any]]:
+    return next(iter(optimizer.state.items()))
+
+
+def without_the_first(optimizer: torch.optim.Optimizer) -> None:
+    del optimizer.state[first(optimizer)[0]]
+
+
+def last_in_front(optimizer: torch.optim.Optimizer) -> None:
+    key = list(optimizer.state)[-1]
+    rest = dict(optimizer.state)
+    optimizer.state.clear()
+    optimizer.state.update({key: rest.pop(key), **rest})
+
+
+def a_member_in_front(optimizer: torch.optim.Optimizer) -> None:
+    key, entry = first(optimizer)
+    optimizer.state[key] = {"exp_avg_sq": entry["exp_avg_sq"], **entry}
+
+
+MOMENTS: dict[str, Callable[[torch.optim.Optimizer], object]] = {
+    "nothing": lambda o: None,
+    "a moment replaced": lambda o: first(o)[1].update(exp_avg=torch.full((2, 2), 7.0)),
+    "a moment of another dtype": lambda o: first(o)[1].update(exp_avg=torch.full((2, 2), 7.0, dtype=torch.float64)),
+    "a moment transposed": lambda o: first(o)[1].update(exp_avg=torch.arange(4.0).view(2, 2).T),
+    "a step count as a number": lambda o: first(o)[1].update(step=3.0),
+    "a list beside": lambda o: first(o)[1].update(more=[torch.ones(1), 2]),
+    "a member more": lambda o: first(o)[1].update(more=torch.ones(1)),
+    "a member gone": lambda o: first(o)[1].pop("step"),
+    "another order of members": a_member_in_front,
+    "another order of parameters": last_in_front,
+    "a parameter without its entry": without_the_first,
+    "no entries": lambda o: o.state.clear(),
+    "an entry of the optimizer's own": lambda o: o.state.update({"global": {"step": torch.ones(())}}),
+    "an entry that is a list": lambda o: o.state.update({first(o)[0]: [torch.ones(2)]}),
+    "a group more": lambda o: o.add_param_group({"params": [nn.Parameter(torch.ones(3))]}),
+}
+
+
+def known_moments() -> tuple[nn.Module, torch.optim.Optimizer, Capture]:
+    model = three()
+    optimizer = torch.optim.AdamW(p for p in model.parameters() if p is not None)
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    optimizer.step()
+    capture = Capture({"m": model, "o": optimizer})
+    capture.take()
+    capture.take()
+    return model, optimizer, capture
+
+
+@pytest.mark.parametrize("change", MOMENTS)
+def test_each_evacuation_finds_the_moments_that_are_there(change: str) -> None:
+    """D7, D8: moments that were as always are looked at in one go; whatever changes, a walk that knows them finds what a
+    new one finds, and the one after it, too."""
+    model, optimizer, capture = known_moments()
+    MOMENTS[change](optimizer)
+    wanted = Capture({"m": model, "o": optimizer}).take()
+    for _ in range(2):
+        found = capture.take()
+        assert found.values == wanted.values
+        assert list(found.tensors) == list(wanted.tensors)
+        assert all(found.tensors[name] is tensor for name, tensor in wanted.tensors.items())
+        assert (found.gates, found.parameters) == (wanted.gates, wanted.parameters)
+
+
+def test_a_moment_that_cannot_be_kept_any_more_is_refused() -> None:
+    """A-SHAPE-4: also where all moments are looked at in one go."""
+    _, optimizer, capture = known_moments()
+    first(optimizer)[1].update(exp_avg=torch.ones(2, 2).to_sparse())
+    with pytest.raises(CaptureError, match="exp_avg is a torch.sparse_coo tensor"):
+        capture.take()

@@ -10,7 +10,7 @@ import base64
 import math
 import re
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
 from typing import Any
@@ -82,12 +82,15 @@ def _encode_container(value: object, leaf: Leaf, path: str, depth: int) -> Json:
     def inner(key: object, item: object) -> Json:
         return encode_value(item, leaf, child(path, key), depth + 1)
 
+    def members(items: Sequence[object]) -> list[Json]:
+        return list(items) if _are_plain_integers(items) else [inner(i, item) for i, item in enumerate(items)]
+
     if isinstance(value, Enum):
         return {"$enum": [type(value).__qualname__, value.name]}
     if type(value) is list:
-        return [inner(i, item) for i, item in enumerate(value)]
+        return members(value)
     if type(value) is tuple:
-        return {"$tuple": [inner(i, item) for i, item in enumerate(value)]}
+        return {"$tuple": members(value)}
     if type(value) in (set, frozenset):
         items = sorted(value, key=repr)  # type: ignore[call-overload]
         return {"$set" if type(value) is set else "$frozenset": [inner(i, item) for i, item in enumerate(items)]}
@@ -99,6 +102,11 @@ def _encode_container(value: object, leaf: Leaf, path: str, depth: int) -> Json:
     if type(value) is slice:
         return {"$slice": [inner(name, getattr(value, name)) for name in ("start", "stop", "step")]}
     return _encode_scalar(value, path)
+
+
+def _are_plain_integers(items: Sequence[Any]) -> bool:
+    """Whether JSON holds all members as they are. Generators and samplers have hundreds to millions of them."""
+    return set(map(type, items)) == {int} and -_INT_LIMIT < min(items) and max(items) < _INT_LIMIT
 
 
 def _encode_scalar(value: object, path: str) -> Json:

@@ -175,7 +175,7 @@ class Capture:
         for name, tensor in tensors.items():
             full = f"{path}.{name}"
             self._tensor(found, full, tensor)
-            if isinstance(tensor, nn.Parameter):
+            if type(tensor) is nn.Parameter or isinstance(tensor, nn.Parameter):
                 self._trainable.append((full, tensor))
         kept = {name: self._encode(found, f"{path}.{name}", value) for name, value in extras.items()}
         return {"$module": {"tensors": list(tensors), "extras": kept}}
@@ -203,14 +203,7 @@ class Capture:
         for identity in names:
             found.parameters[identity] = (*found.parameters.get(identity, ()), path)
         before = len(found.tensors)
-        state, other = [], []
-        # Read by items: indexing `optimizer.state` would create entries (it is a defaultdict).
-        for key, entry in optimizer.state.items():
-            if isinstance(key, torch.Tensor) and id(key) in names:
-                name = names[id(key)]
-                state.append([name, self._encode(found, f"{path}.{name}", entry)])
-            else:
-                other.append([encode_value(key, lambda at, leaf: None, path), self._encode(found, child(path, key), entry)])
+        state, other = self._moments(found, path, optimizer, names)
         found.gates |= dict.fromkeys(itertools.islice(found.tensors, before, None), (path,))
         groups = [
             {
@@ -223,16 +216,46 @@ class Capture:
         ]
         return {"$optimizer": {"state": state, "other": other, "groups": groups}}
 
-    def _many(self, found: Captured, path: str, value: dict[Any, Any] | list[Any]) -> Json | None:
-        """A dict or list of tensors, such as one parameter's moments: as it was last time, so is its JSON."""
-        keys, items = (tuple(value), list(value.values())) if isinstance(value, dict) else (range(len(value)), value)
+    def _moments(
+        self, found: Captured, path: str, optimizer: torch.optim.Optimizer, names: dict[int, str]
+    ) -> tuple[list[Json], list[Json]]:
+        """An optimizer's state: entries of its parameters by name, and other entries. Looked at as a whole where all of
+        it is moments; hundreds of parameters, one by one, take longer than everything else of a capture."""
+        # Read by items: indexing `optimizer.state` would create entries (it is a defaultdict).
+        entries = list(optimizer.state.items())
+        are_dicts = all(type(entry) is dict for _, entry in entries)
+        keys = [(names.get(id(key)), *entry) for key, entry in entries] if are_dicts else []
+        items = [item for _, entry in entries for item in entry.values()] if are_dicts else []
+        if are_dicts and (json := self._as_before(found, path, keys, items)) is not None:
+            return json, []
+        state, other = [], []
+        for key, entry in entries:
+            if isinstance(key, torch.Tensor) and id(key) in names:
+                name = names[id(key)]
+                state.append([name, self._encode(found, f"{path}.{name}", entry)])
+            else:
+                other.append([encode_value(key, lambda at, leaf: None, path), self._encode(found, child(path, key), entry)])
+        parts = [part for name, json in state if (part := self._many_known.get(f"{path}.{name}")) and part.json is json]
+        if are_dicts and len(parts) == len(entries):
+            self._many_known[path] = _Many(keys, [p for part in parts for p in part.paths], _traits(items), state)
+        return state, other
+
+    def _as_before(self, found: Captured, path: str, keys: Sequence[object], items: Sequence[Any]) -> Json | None:
+        """The JSON of many tensors that are there as they were last time; None if anything about them is new."""
         known = self._many_known.get(path)
-        if known is not None and known.fits(keys, items):
-            count = len(found.tensors) + len(known.paths)
-            found.tensors.update(zip(known.paths, items, strict=True))
-            if len(found.tensors) == count:
-                return known.json
+        if known is None or not known.fits(keys, items):
+            return None
+        count = len(found.tensors) + len(known.paths)
+        found.tensors.update(zip(known.paths, items, strict=True))
+        if len(found.tensors) != count:
             raise CaptureError(f"two tensors of the state have names below {path}; rename one of the keys", path=path)
+        return known.json
+
+    def _many(self, found: Captured, path: str, value: dict[Any, Any] | list[Any]) -> Json | None:
+        """A dict or list of tensors, such as one parameter's moments."""
+        keys, items = (tuple(value), list(value.values())) if isinstance(value, dict) else (range(len(value)), value)
+        if (json := self._as_before(found, path, keys, items)) is not None:
+            return json
         if isinstance(value, dict) and any(type(key) is not str and isinstance(key, nn.Parameter) for key in value):
             return self._by_parameter(found, path, value)
         if not items or not all(map(_is_flat, items)) or (isinstance(value, dict) and not all(map(_is_plain_key, keys))):
