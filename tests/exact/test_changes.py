@@ -146,9 +146,17 @@ def test_each_evacuation_finds_the_moments_that_are_there(change: str) -> None:
         assert (found.gates, found.parameters) == (wanted.gates, wanted.parameters)
 
 
-def test_a_moment_that_cannot_be_kept_any_more_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("moment", "why"),
+    [
+        (torch.ones(2, 2).to_sparse(), r"a torch\.sparse_coo tensor"),
+        (torch.ones(2, 2, device="meta"), "on the meta device"),
+    ],
+    ids=["sparse", "meta"],
+)
+def test_a_moment_that_cannot_be_kept_any_more_is_refused(moment: torch.Tensor, why: str) -> None:
     """A-SHAPE-4: also where all moments are looked at in one go."""
     _, optimizer, capture = known_moments()
-    first(optimizer)[1].update(exp_avg=torch.ones(2, 2).to_sparse())
-    with pytest.raises(CaptureError, match="exp_avg is a torch.sparse_coo tensor"):
+    first(optimizer)[1].update(exp_avg=moment)
+    with pytest.raises(CaptureError, match=f"exp_avg is {why}"):
         capture.take()

@@ -106,7 +106,7 @@ def _encode_container(value: object, leaf: Leaf, path: str, depth: int) -> Json:
 
 def _are_plain_integers(items: Sequence[Any]) -> bool:
     """Whether JSON holds all members as they are. Generators and samplers have hundreds to millions of them."""
-    return set(map(type, items)) == {int} and -_INT_LIMIT < min(items) and max(items) < _INT_LIMIT
+    return set(map(type, items)) == {int} and min(items) > -_INT_LIMIT and max(items) < _INT_LIMIT
 
 
 def _encode_scalar(value: object, path: str) -> Json:

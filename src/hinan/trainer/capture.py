@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import base64
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,9 @@ from hinan.formats.values import Json, child, encode_value
 from hinan.trainer.codecs import codec_for
 from hinan.trainer.layout import packed_stride
 from hinan.trainer.loader import keeps_position, loader_values
+from hinan.trainer.many import Many, traits_of
 from hinan.trainer.modules import ModuleTensors, unwrap
+from hinan.trainer.naming import optimizer_names, parameter_names
 from hinan.trainer.rng import random_kind, random_state
 from hinan.trainer.scaler import is_plain_scaler, scaler_values
 
@@ -76,7 +77,7 @@ class Capture:
         self._modules: dict[int, ModuleTensors] = {}
         self._known: dict[int, str] = {}
         self._leaves: dict[str, tuple[str, Json]] = {}
-        self._many_known: dict[str, _Many] = {}
+        self._many_known: dict[str, Many] = {}
 
     def take(self) -> Captured:
         """Everything that is kept, now.
@@ -237,7 +238,7 @@ class Capture:
                 other.append([encode_value(key, lambda at, leaf: None, path), self._encode(found, child(path, key), entry)])
         parts = [part for name, json in state if (part := self._many_known.get(f"{path}.{name}")) and part.json is json]
         if are_dicts and len(parts) == len(entries):
-            self._many_known[path] = _Many(keys, [p for part in parts for p in part.paths], _traits(items), state)
+            self._many_known[path] = Many(keys, [p for part in parts for p in part.paths], traits_of(items), state)
         return state, other
 
     def _as_before(self, found: Captured, path: str, keys: Sequence[object], items: Sequence[Any]) -> Json | None:
@@ -263,34 +264,8 @@ class Capture:
         paths = [child(path, key) for key in keys]
         leaves = [self._tensor(found, name, tensor) for name, tensor in zip(paths, items, strict=True)]
         json = dict(zip(keys, leaves, strict=True)) if isinstance(value, dict) else leaves
-        self._many_known[path] = _Many(keys, paths, _traits(items), json)
+        self._many_known[path] = Many(keys, paths, traits_of(items), json)
         return json
-
-
-@dataclass(frozen=True)
-class _Many:
-    """What must be as it was for the JSON of many tensors to be as it was."""
-
-    keys: Sequence[object]
-    paths: list[str]
-    traits: list[list[object]]
-    json: Json
-
-    def fits(self, keys: Sequence[object], items: Sequence[Any]) -> bool:
-        return (
-            keys == self.keys
-            and list(map(type, items)) == self.traits[0]
-            and _traits(items) == self.traits
-            and all(map(torch.Tensor.is_contiguous, items))
-        )
-
-
-def _traits(items: Sequence[torch.Tensor]) -> list[list[object]]:
-    """What makes tensors storable as they are. Lists made by `map`: ten thousand tensors are looked at in milliseconds."""
-    return [list(map(type, items)), *(list(map(trait, items)) for trait in _TRAITS)]
-
-
-_TRAITS = [attrgetter(name) for name in ("device", "dtype", "layout", "is_nested", "is_quantized")]
 
 
 def _is_plain_key(key: object) -> bool:
@@ -300,45 +275,6 @@ def _is_plain_key(key: object) -> bool:
 
 def _is_flat(value: object) -> bool:
     return isinstance(value, torch.Tensor) and value.layout is torch.strided and value.is_contiguous()
-
-
-def optimizers_of(state: object, path: str = "") -> Iterator[tuple[str, torch.optim.Optimizer]]:
-    """The optimizers in containers of a state, each with the path that a capture gives it. Asks no `state_dict()`."""
-    if isinstance(state, torch.optim.Optimizer):
-        yield path, state
-    elif isinstance(state, Mapping):
-        for i, (key, value) in enumerate(state.items()):
-            yield from optimizers_of(value, child(path, i if isinstance(key, torch.Tensor) else key) if path else str(key))
-    elif isinstance(state, list | tuple):
-        for i, value in enumerate(state):
-            yield from optimizers_of(value, child(path, i))
-
-
-def parameter_names(state: Mapping[str, Any]) -> dict[int, str]:
-    """Names of the parameters of all modules at the top of the state, by identity; a tied one has its first name."""
-    names: dict[int, str] = {}
-    for name, parameter in parameters_by_name(state).items():
-        names.setdefault(id(parameter), name)
-    return names
-
-
-def parameters_by_name(state: Mapping[str, Any]) -> dict[str, nn.Parameter]:
-    """Parameters of all modules at the top of the state; a tied one is there once in each module."""
-    return {
-        f"{key}.{name}": parameter
-        for key, value in state.items()
-        if isinstance(value, nn.Module)
-        for name, parameter in unwrap(value).named_parameters()
-    }
-
-
-def optimizer_names(optimizer: torch.optim.Optimizer, known: Mapping[int, str]) -> dict[int, str]:
-    """A name for each parameter of an optimizer: that of its module, else its place in the groups."""
-    names: dict[int, str] = {}
-    for i, group in enumerate(optimizer.param_groups):
-        for j, parameter in enumerate(group["params"]):
-            names.setdefault(id(parameter), known.get(id(parameter), f"group{i}.{j}"))
-    return names
 
 
 _SHARDED = ("DTensor", "ShardedTensor", "FlatParameter")

@@ -18,10 +18,11 @@ from torch.optim import Optimizer
 from hinan.core.optimizer_state import KNOWN, StateTensor, state_of
 from hinan.formats.image import ITEM_BYTES, Entry, lay_out
 from hinan.formats.values import child
-from hinan.trainer.capture import INLINE_ARRAY_BYTES, optimizer_names, parameter_names
+from hinan.trainer.capture import INLINE_ARRAY_BYTES
 from hinan.trainer.device import RING_CHUNKS
 from hinan.trainer.layout import SAFETENSORS_WORD, make_plan
 from hinan.trainer.modules import unwrap
+from hinan.trainer.naming import optimizer_names, parameter_names
 from hinan.trainer.pieces import CHUNK_BYTES
 
 OWN_BYTES = 64 << 20

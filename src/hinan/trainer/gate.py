@@ -21,10 +21,11 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from hinan.trainer.capture import BY_HAND, Captured, optimizers_of
+from hinan.trainer.capture import BY_HAND, Captured
 from hinan.trainer.deferral import Pending
 from hinan.trainer.flight import Flight, Watched, moved, version, watch_bits
 from hinan.trainer.gradients import Gradients
+from hinan.trainer.naming import optimizers_of
 
 log = logging.getLogger("hinan")
 

@@ -18,12 +18,12 @@ from torch import nn
 from hinan.core.errors import StructureError
 from hinan.formats.values import Json, child
 from hinan.trainer.aliases import share_again
-from hinan.trainer.capture import optimizer_names, parameter_names, parameters_by_name
 from hinan.trainer.layout import in_order
 from hinan.trainer.loader import keeps_position, load_loader
 from hinan.trainer.making import Maker, kind_of
 from hinan.trainer.modules import ModuleTensors, unwrap
 from hinan.trainer.moments import Moment, settle
+from hinan.trainer.naming import optimizer_names, parameter_names, parameters_by_name
 from hinan.trainer.rng import random_kind, set_random_state
 from hinan.trainer.saved import SavedTensors
 from hinan.trainer.scaler import scaler_state
