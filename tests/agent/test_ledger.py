@@ -48,29 +48,51 @@ def test_memory_of_manifests_is_bounded_by_what_stands(place: Place) -> None:
     assert not place.target._manifests
 
 
-def test_a_claim_made_while_the_target_is_read_fences_nobody(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first attempt starts between two readings of one look: it is this agent's own, which must not stop for it."""
-    claims, history = Target.claims, Target.history
+def between_two_readings(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], None]) -> list[str]:
+    """Something happens between the readings of claims and of the history, whichever comes first; they are listed."""
     readings: list[str] = []
 
     def between(read: Callable[[Target], Any]) -> Callable[[Target], Any]:
         def reading(target: Target) -> Any:
             readings.append(read.__name__)
             if len(readings) == 2:
-                target.publish_attempt(r.ClaimRecord(1, place.run_id, "here", *place.me, 1, ""))
+                happens()
             return read(target)
 
         return reading
 
-    monkeypatch.setattr(Target, "claims", between(claims))
-    monkeypatch.setattr(Target, "history", between(history))
+    monkeypatch.setattr(Target, "claims", between(Target.claims))
+    monkeypatch.setattr(Target, "history", between(Target.history))
+    return readings
+
+
+def test_a_claim_made_while_the_target_is_read_fences_nobody(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first attempt starts between two readings of one look: it is this agent's own, which must not stop for it."""
+    claim = r.ClaimRecord(1, place.run_id, "here", *place.me, 1, "")
+    readings = between_two_readings(monkeypatch, lambda: place.target.publish_attempt(claim))
 
     async def main() -> None:
         node = place.node()
         await node.refresh()
         assert set(readings) == {"claims", "history"}
         assert agenda(node.state()) == ()
-        assert agenda(node.state()) == ()  # nor when it is looked at again: the claim stays its own
+        await node.refresh()
+        assert agenda(node.state()) == ()
+        await node.finish()
+
+    asyncio.run(main())
+
+
+def test_a_target_that_is_renamed_while_it_is_read_fences_nobody(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of a look saw the attempt, the other half nothing: it is gone, and no other attempt was started."""
+    place.attempt(1)
+    between_two_readings(monkeypatch, lambda: place.target.root.rename(place.target.root.with_name("away")) and None)
+
+    async def main() -> None:
+        node = place.node()
+        await node.refresh()
+        assert not node.snapshot.reachable
+        assert agenda(node.state()) == ()
         await node.finish()
 
     asyncio.run(main())

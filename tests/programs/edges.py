@@ -6,6 +6,7 @@ import linecache
 import logging
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,8 +18,8 @@ import torch.distributed as dist
 from safetensors import safe_open
 
 import hinan
-from hinan.core.errors import ConfigError
-from hinan.trainer import evacuator, overlap
+from hinan.core.errors import ConfigError, SavingError
+from hinan.trainer import ending, evacuator, overlap
 from tests.programs.torture import start_held_agents
 
 
@@ -60,6 +61,33 @@ def misused(target: str, out: str, rank: int, world_size: int, init_file: str) -
     Path(out, "done").touch()
 
 
+def closed_again(target: str, out: str, rank: int, world_size: int, init_file: str, how: str) -> None:
+    """The first close() fails, because the target is away (gone), or is interrupted; the second one succeeds."""
+    _begin(rank, world_size, init_file)
+    evac = hinan.Evacuator(target, {"x": torch.zeros(8)}, every=1, commit_every=100, timeout_s=5)
+    evac.restore()
+    evac.step()
+    away, ask = Path(f"{target}.away"), ending.ask_to_close
+    if how == "gone":
+        Path(target).rename(away)
+    else:
+        ending.ask_to_close = _interrupt  # type: ignore[assignment]
+    with suppress(SavingError, KeyboardInterrupt):
+        evac.close()
+        raise AssertionError("closed")
+    assert _refused(evac.step)
+    ending.ask_to_close = ask
+    if how == "gone":
+        away.rename(target)
+    evac.close()
+    evac.close()
+    Path(out, "done").touch()
+
+
+def _interrupt(*_: object, **__: object) -> Any:
+    raise KeyboardInterrupt
+
+
 def _refused(call: Callable[[], object]) -> bool:
     try:
         call()
@@ -99,7 +127,7 @@ def interrupted(target: str, out: str, rank: int, world_size: int, init_file: st
 
 
 class _Interrupts:
-    """Raises KeyboardInterrupt in this thread at the n-th line that runs of files below a directory."""
+    """Raises KeyboardInterrupt in this thread at the n-th line that runs of files below a directory, or of `threading`."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
@@ -112,7 +140,7 @@ class _Interrupts:
         def trace(frame: FrameType, event: str, _: object) -> Any:
             nonlocal left
             path = frame.f_code.co_filename
-            if not path.startswith(self._directory):
+            if path != threading.__file__ and not path.startswith(self._directory):
                 return None
             # Not where a `with` statement is left: Python lets no signal's handler in between body and `__exit__`.
             if event == "line" and not linecache.getline(path, frame.f_lineno).lstrip().startswith("with "):

@@ -110,8 +110,8 @@ def frozen(target: str, out: str, **_: Any) -> None:
     evac.close()
 
 
-def put_off(target: str, out: str, **_: Any) -> None:
-    """An evacuation is due in the middle of an accumulation, and the run is closed there."""
+def put_off(target: str, out: str, by_hand: bool, **_: Any) -> None:
+    """An evacuation is due in the middle of an accumulation, and the run is closed there, with other weights."""
     model = torch.nn.Linear(8, 8)
     optimizer = torch.optim.AdamW(model.parameters())
     evac = _begin(target, {"model": model, "optim": optimizer}, every=3, commit_every=3)
@@ -121,6 +121,10 @@ def put_off(target: str, out: str, **_: Any) -> None:
             optimizer.step()
             optimizer.zero_grad()
         evac.step()
+    if by_hand:
+        evac.evacuate()
+    torch.save(model.weight.detach().clone(), Path(out, "weight"))
+    model.weight.data.zero_()
     evac.close()
 
 

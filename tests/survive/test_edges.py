@@ -110,6 +110,16 @@ def test_the_agent_dies_while_the_run_closes(make_job: MakeJob) -> None:
     until(lambda: not job.arena.exists, what="the arena to be freed")
 
 
+@pytest.mark.parametrize("how", ["gone", "interrupted"])
+def test_a_close_that_failed_can_be_tried_again(how: str, make_job: MakeJob) -> None:
+    """The second close() is no empty "yes": it returns when the newest step is committed."""
+    job = make_job("run")
+    (child,) = job.start(program="edges:closed_again", how=how)
+    child.ok()
+    assert job.committed() == [1]
+    assert (job.out / "done").exists()
+
+
 def test_a_run_goes_on_right_after_it_was_closed(make_job: MakeJob) -> None:
     """More steps are asked for while the old agent may still live; then all dies: nothing is lost."""
     reference = make_job("reference", steps=20)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import safe_open
+from safetensors.torch import load_file
 
 from hinan.core.ids import StepId, image_file
 from tests.harness.job import Job, until
@@ -120,13 +121,22 @@ def test_a_step_on_its_way_is_not_offered(make_job: MakeJob, tmp_path: Path) -> 
     assert losses(job.out) == losses(reference.out)
 
 
-def test_what_was_put_off_is_evacuated_at_the_end(make_job: MakeJob) -> None:
-    """D4: due at step 6, gradients pending until the run ends at 7: the end is kept."""
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_closing_evacuates_nothing(by_hand: bool, make_job: MakeJob) -> None:
+    """D4: due at step 6, put off, and the run ends at 7 with its gradients pending: close() says that this end is not kept.
+    Asked for by hand it is, as it was then: what the loop does with its weights before close() is no training."""
     job = make_job("run")
     job.start_agent()
-    (child,) = job.start(program="snap:put_off")
+    (child,) = job.start(program="snap:put_off", by_hand=by_hand)
     child.ok()
-    assert sorted(s.step for s in job.target.step_ids())[-1] == 7
+    newest = max(job.target.step_ids())
+    assert newest.step == (7 if by_hand else 5)
+    assert child.output.count("the last evacuation was at step 5, the loop ended at 7 in an accumulation") == (not by_hand)
+    assert child.output.count("evacuating step=7 although gradients of optim have waited") == by_hand
+    assert child.output.count("held step=7") == by_hand
+    if by_hand:
+        kept = load_file(job.target.directory(newest) / "rank-00000.safetensors")["model.weight"]
+        assert torch.equal(kept, torch.load(job.out / "weight"))
 
 
 def test_a_copy_that_fails_costs_its_step_only(make_job: MakeJob) -> None:

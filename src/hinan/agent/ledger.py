@@ -65,13 +65,16 @@ def take_snapshot(target: Target, run_id: str, node: str, device: int) -> Snapsh
     try:
         if file_system(target.root) != device:
             return Snapshot(taken_at=time.monotonic(), error="its file system is not mounted")
-        if not target.root.is_dir() or target.run().run_id != run_id:
+        if not _is_there(target, run_id):
             return Snapshot(gone=True, taken_at=time.monotonic(), error="it is not there any more")
         # Ordering: the history first. A claim made between the two is then this agent's own, and the history too old to
         # tell; the other way round it would be a stranger's, and this agent would stop for good.
         history = target.history()
         claims = target.claims()
         stored = target.stored()
+        # Again: a target that was deleted or renamed meanwhile shows a part of itself, from which anything might follow.
+        if not _is_there(target, run_id):
+            return Snapshot(gone=True, taken_at=time.monotonic(), error="it went away while it was read")
     except (OSError, HinanError) as error:
         return Snapshot(taken_at=time.monotonic(), error=str(error))
     here = {n: claim for n, claim in claims.items() if claim is not None and claim.node == node}
@@ -85,3 +88,7 @@ def take_snapshot(target: Target, run_id: str, node: str, device: int) -> Snapsh
         reachable=True,
         taken_at=time.monotonic(),
     )
+
+
+def _is_there(target: Target, run_id: str) -> bool:
+    return target.root.is_dir() and target.run().run_id == run_id

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import queue
 import threading
 from pathlib import Path
 from typing import Self
@@ -37,7 +38,10 @@ class Reading:
         self._direct = self.size_bytes % ALIGNMENT_BYTES == 0 and _set_direct(self._fd, wanted=True)
         if not self._direct:
             os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._news: queue.SimpleQueue[None] = queue.SimpleQueue()
+        """A word for each piece, and for a failure: what has arrived may have become more. Why a queue: a signal's handler
+        that raises would leave a Condition locked for the readers."""
         self._next, self._arrived, self._done = 0, 0, set[int]()
         self._failure: Exception | None = None
         self._threads = [threading.Thread(target=self._work, name="hinan-read", daemon=True) for _ in range(READERS)]
@@ -51,15 +55,15 @@ class Reading:
             OSError: it cannot be read.
             FormatError: it became shorter while it was read.
         """
-        with self._changed:
-            self._changed.wait_for(lambda: self._failure is not None or self._arrived >= end_bytes)
-            if self._failure is not None:
-                raise self._failure
-            return self._arrived
+        while self._failure is None and self._arrived < end_bytes:
+            self._news.get()
+        if self._failure is not None:
+            raise self._failure
+        return self._arrived
 
     def close(self) -> None:
         """Stop reading."""
-        with self._changed:
+        with self._lock:
             self._next = self.size_bytes
         for thread in self._threads:
             thread.join()
@@ -75,23 +79,23 @@ class Reading:
 
     def _work(self) -> None:
         while True:
-            with self._changed:
+            with self._lock:
                 at, self._next = self._next, self._next + READ_BYTES
                 if at >= self.size_bytes or self._failure is not None:
                     return
             try:
                 self._read(at, min(at + READ_BYTES, self.size_bytes))
             except Exception as error:  # noqa: BLE001 - raised where the bytes are waited for
-                with self._changed:
+                with self._lock:
                     self._failure = self._failure or error
-                    self._changed.notify_all()
+                self._news.put(None)
                 return
-            with self._changed:
+            with self._lock:
                 self._done.add(at)
                 while self._arrived in self._done:
                     self._done.discard(self._arrived)
                     self._arrived = min(self._arrived + READ_BYTES, self.size_bytes)
-                self._changed.notify_all()
+            self._news.put(None)
 
     def _read(self, at: int, end: int) -> None:
         while at < end:

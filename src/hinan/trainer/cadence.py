@@ -36,7 +36,14 @@ def first_cadence(every: Asked, commit_every: Asked, ranks: Ranks) -> Cadence:
     """The cadence to start with, before anything was measured: rank 0's, on every rank. Collective."""
     told = ranks.from_first(list(wanted_cadence(every, commit_every, None)), "telling the cadence")
     assert isinstance(told, list)
-    return Cadence(0, int(told[0]), int(told[1]))
+    first = Cadence(0, int(told[0]), int(told[1]))
+    commit_steps = first.every_steps * first.commit_multiple
+    if ranks.rank == 0 and every.steps and commit_every.steps and commit_every.steps != commit_steps:
+        log.info(
+            "commit_every=%d is no multiple of every=%d: every %d steps are committed",
+            commit_every.steps, every.steps, commit_steps,
+        )  # fmt: skip
+    return first
 
 
 class CadenceKeeper:

@@ -89,7 +89,7 @@ class Deferral:
                 return False
             self._in_vain = True
         self.since = 0
-        self._say_not_kept(step, found)
+        self.say_not_kept(step, found)
         return True
 
     def _say_put_off(self, step: int, pending: Sequence[Pending]) -> None:
@@ -101,7 +101,8 @@ class Deferral:
                 f"{pending[0].idle} iterations since its last step" if pending[0].longest_gap else "none was seen yet",
             )  # fmt: skip
 
-    def _say_not_kept(self, step: int, pending: Sequence[Pending]) -> None:
+    def say_not_kept(self, step: int, pending: Sequence[Pending]) -> None:
+        """An evacuation begins while these gradients wait: say once of each optimizer that they are not kept."""
         waiting = self._first("waiting", (p for p in pending if p.idle))
         if waiting:
             log.warning(

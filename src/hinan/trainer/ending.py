@@ -16,12 +16,17 @@ from hinan.trainer.waiting import ask_to_close
 log = logging.getLogger("hinan")
 
 
-def warn_of_unsaved_steps(last: Handle | None, step: int) -> None:
-    """The loop ended after its last evacuation: what came since is not kept."""
+def warn_of_unsaved_steps(last: Handle | None, step: int, put_off: int) -> None:
+    """The loop ended after its last evacuation: what came since is not kept.
+
+    Args:
+        put_off: step at which an evacuation was due that waits for the end of an accumulation; 0 if none waits.
+    """
     if last is None or last.step < step:
         log.warning(
-            "close: the last evacuation was at step %s, the loop ended at %d; call evac.evacuate() before close() to "
+            "close: the last evacuation was at step %s, the loop ended at %d%s; call evac.evacuate() before close() to "
             "keep the end", "-" if last is None else last.step, step,
+            f" in an accumulation, for whose end what was due at step {put_off} was waiting" if put_off else "",
         )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from hinan.core.cadence import Cadence
-from hinan.core.errors import ArenaFull, ConfigError, SavingError
+from hinan.core.errors import ConfigError, HinanError
 from hinan.core.ids import StepId
 from hinan.core.retention import Keep
 from hinan.core.units import format_bytes, format_seconds
@@ -36,6 +36,7 @@ from hinan.trainer.liaison import Liaison, Place
 from hinan.trainer.pace import Pace
 from hinan.trainer.past import Past, past_of
 from hinan.trainer.ranks import RESTORE_TIMEOUT_S, Ranks
+from hinan.trainer.reports import attend
 from hinan.trainer.restore import Restore, Resumed
 from hinan.trainer.slotmaps import SlotMaps
 from hinan.trainer.start import agree_on_run, mint_attempt, warn_of_shared_store
@@ -130,7 +131,7 @@ class Evacuator:
         self._step = 0
         self._last: Handle | None = None
         self._prepared = False
-        self._closed = False
+        self._ended = self._closed = False  # the loop has ended; the run was closed, too
         self._pid = os.getpid()
         self.resumed: Resumed | None = None
         """What `restore()` did: step, attempt, source, reason; None before it was called."""
@@ -149,7 +150,7 @@ class Evacuator:
             BudgetError: what will be evacuated does not fit into RAM; the message has the sum and the ways out.
             PeerError: another rank failed or did not answer; it is named.
         """
-        if self.resumed is not None or self._closed:
+        if self.resumed is not None or self._ended:
             raise ConfigError("evac.restore() works once, before the first evac.step(): make a new Evacuator to go back")
         began = time.monotonic()
         restore = Restore(self._place, self._target, self._ranks, self._identity.attempt)
@@ -185,7 +186,7 @@ class Evacuator:
         if self._cadence.next_look and self._step >= self._cadence.next_look:
             self._quietly(lambda: self._cadence.at_step(self._step))
         if self._liaison.attention:
-            self._attend()
+            attend(self._liaison, self._tolerate)
         if self._is_due():
             self._evacuate(self._cadence.now.commit_at(self._step))
         elif not self._prepared:
@@ -208,6 +209,8 @@ class Evacuator:
     def evacuate(self, wait: str = "held", timeout_s: float | None = None) -> Handle:
         """Evacuate the present state now. Call it on all ranks alike, at the same step.
 
+        Gradients are not kept. In the middle of an accumulation it says so, and a run that resumes there is another one.
+
         Args:
             wait: "held" (this rank's copy is whole) or "committed" (all ranks' images are safe on the target).
             timeout_s: how long to wait for "committed"; None waits until it happens or has failed.
@@ -219,7 +222,11 @@ class Evacuator:
         self._refuse_closed()
         already = self._last is not None and self._last.step == self._step  # also if it was lost: it is, for all ranks
         commit_at = self._step if wait == "committed" else self._cadence.now.commit_at(self._step)
-        handle = self._last if already and self._last is not None else self._evacuate(commit_at)
+        if already and self._last is not None:
+            handle = self._last
+        else:
+            self._deferral.say_not_kept(self._step, self._gate.pending_gradients())
+            handle = self._evacuate(commit_at)
         if wait == "held":
             handle.settle()
         else:
@@ -229,22 +236,25 @@ class Evacuator:
     def close(self, *, keep_ram: bool = False) -> None:
         """End the run on purpose: wait until the newest evacuated step is committed, then free the RAM.
 
+        It evacuates nothing: what has come since the last evacuation is kept by `evacuate()` before it.
+
         Args:
             keep_ram: leave the RAM copies to the next attempt.
         Raises:
-            SavingError: the newest evacuated step could not be committed; it stays in RAM.
+            SavingError: the newest evacuated step could not be committed; it stays in RAM. Another call tries again.
         """
         if self._closed or os.getpid() != self._pid:  # in a forked child there is nothing of ours to end
             return
-        if self._deferral.since:
-            # Due, and put off to a boundary that never came; at the end of a run nobody needs the gradients.
-            self._evacuate(self._cadence.now.commit_at(self._step))
-        self._closed = True
-        atexit.unregister(self._at_exit)
+        self._ended = True
         try:
             self._evacuation.conclude()
             self._evacuation.settle()
             self._say_closed(keep_ram)
+            self._closed = True
+            atexit.unregister(self._at_exit)
+        except HinanError:
+            atexit.unregister(self._at_exit)  # it is said, and whoever catches it may try again; an interrupt says nothing
+            raise
         finally:
             self._gate.close()
             self._liaison.close()
@@ -258,7 +268,7 @@ class Evacuator:
             self.close()
         else:
             # The loop failed: the RAM copies are for the next attempt, and the agent drains the newest by itself.
-            self._closed = True
+            self._ended = self._closed = True
             atexit.unregister(self._at_exit)
             self._evacuation.conclude()
             self._evacuation.settle()
@@ -283,7 +293,7 @@ class Evacuator:
         return self._last
 
     def _refuse_closed(self) -> None:
-        if self._closed:
+        if self._ended:
             raise ConfigError("this Evacuator is closed: nothing is saved any more. Close it after the last step.")
         if os.getpid() != self._pid:
             raise ConfigError(
@@ -312,28 +322,11 @@ class Evacuator:
 
     # -- the agent -----------------------------------------------------------------------------------------------
 
-    def _attend(self) -> None:
-        """Failures in the background reach the user here: reported, counted, and raised when there are too many."""
-        news = self._liaison.take_news()
-        for text in news:
-            log.error("report %s", text)
-        try:
-            self._liaison.check()
-        except ArenaFull as error:
-            log.error("report %s", error)
-        if self._liaison.failed_in_a_row > self._tolerate:
-            raise SavingError(
-                f"{self._liaison.failed_in_a_row} commits in a row have failed; the last: "
-                f"{news[-1] if news else 'see the log'}. Training state is untouched; "
-                "mend the target, or allow more with tolerate=.",
-                failed_in_a_row=self._liaison.failed_in_a_row,
-            )
-
     def _wait_for(self, step_id: StepId, moment: str, timeout_s: float) -> None:
         wait_for(self._identity, self._arena, step_id, moment, timeout_s)
 
     def _say_closed(self, keep_ram: bool) -> None:
-        warn_of_unsaved_steps(self._last, self._step)
+        warn_of_unsaved_steps(self._last, self._step, self._deferral.since)
         close_run(self._identity, self._last, self._step, keep_ram=keep_ram, timeout_s=self._timeout_s)
         if self._identity.rank == 0:
             with suppress(AlreadyPublished):

@@ -19,6 +19,7 @@ from hinan.formats.digest import digest
 from hinan.trainer.copying import Copying
 from hinan.trainer.layout import in_order
 from hinan.trainer.pieces import flat_bytes
+from hinan.trainer.waking import Once
 
 Watched = list[tuple[str, torch.Tensor, int, str | None]]
 """(name, live tensor, its version when the watch began, its bits then if they are watched too)."""
@@ -89,8 +90,7 @@ class Flight:
         self._begun = threading.Lock()
         self._is_judged = False
         self._is_passed = not gates
-        self._may_end = threading.Event()
-        self._landed = threading.Event()
+        self._may_end, self._landed = Once(), Once()
         if self._is_passed or not check_bits:
             self._may_end.set()
 
@@ -163,8 +163,8 @@ class Flight:
     def _judge(self) -> None:
         with self._lock:
             if not self._is_judged:
-                self._is_judged = True
                 self.torn = self.torn or moved(self._watched)
+                self._is_judged = True  # not before: who is interrupted while he looks has not looked
 
     def _compare(self) -> None:
         self._copying.wait()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 
@@ -39,7 +38,6 @@ class Handle:
         self.held_at: float | None = None
         self.lost: str | None = None
         self._step_id, self._watch = step_id, watch
-        self._held = threading.Event()
 
     def __repr__(self) -> str:
         state = f"lost: {self.lost}" if self.lost else "held" if self.held else "copying"
@@ -53,7 +51,7 @@ class Handle:
     @property
     def held(self) -> bool:
         """Whether this rank's copy is whole."""
-        return self._held.is_set()
+        return self.held_at is not None
 
     def settle(self) -> None:
         """Wait until this rank's copy is whole. Nothing changes the state meanwhile: the trainer waits here.
@@ -72,7 +70,6 @@ class Handle:
     def mark_held(self) -> None:
         """Called once, by the evacuator, after the seal stands."""
         self.held_at = time.monotonic()
-        self._held.set()
 
     def wait(self, moment: str = "committed", timeout_s: float | None = None) -> None:
         """Wait for a moment of this evacuation.

@@ -7,7 +7,6 @@ Promises:  copies enqueued on the thread run in order and hold no lock of Python
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 import torch
 
 from hinan.trainer.pieces import Piece
+from hinan.trainer.waking import Once
 from hinan.trainer.worker import Worker
 
 memmove = ctypes.memmove
@@ -40,7 +40,7 @@ class CpuPort:
         return self._worker
 
     def record(self, stream: Any) -> Any:
-        passed = threading.Event()
+        passed = Once()
         if stream is HERE:
             passed.set()
         else:

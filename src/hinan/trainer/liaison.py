@@ -22,6 +22,7 @@ from hinan.core.errors import AgentError, ArenaFull, BudgetError, Fenced, HinanE
 from hinan.formats import messages as m
 from hinan.host.rpc import AgentClient
 from hinan.host.spawn import connect
+from hinan.trainer.waking import Bell, Once
 
 log = logging.getLogger("hinan")
 
@@ -57,13 +58,14 @@ class Liaison:
             timeout_s: how long `take` waits at most.
         """
         self._place, self._hello, self._prepare, self._timeout_s = place, hello, prepare, timeout_s
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()  # a signal's handler may close the run while its thread stands here
+        self._asked, self._answered = Bell(), Bell()
         self._wanted_bytes: int | None = None
         self._lease: m.Granted | None = None
         self._filling: set[str] = set()
         self._failure: HinanError | None = None
         self._patience_s = timeout_s
-        self._stopping = False
+        self._stopping = Once()
         self._client: AgentClient | None = None
         self._connections = 0
         self.news: list[str] = []
@@ -84,11 +86,11 @@ class Liaison:
 
     def want(self, image_bytes: int) -> None:
         """Ask, in the background, for a slot of this size."""
-        with self._changed:
+        with self._lock:
             if self._lease is not None and self._lease.image_bytes != image_bytes:
                 self._lease = None
             self._wanted_bytes = image_bytes
-            self._changed.notify_all()
+        self._asked.ring()
 
     def take(self, image_bytes: int) -> str | None:
         """The leased slot; None if none came in time (then the next call does not wait until the agent has answered).
@@ -97,8 +99,8 @@ class Liaison:
             BudgetError, Fenced, SavingError: the agent refused.
         """
         self.want(image_bytes)
-        with self._changed:
-            self._changed.wait_for(lambda: self._lease is not None or self._failure is not None, self._patience_s)
+        self._answered.wait_for(lambda: self._lease is not None or self._failure is not None, self._patience_s)
+        with self._lock:
             self._raise_failure()
             if self._lease is None:
                 self._patience_s = 0.0
@@ -109,48 +111,48 @@ class Liaison:
 
     def give_back(self, slot: str) -> None:
         """The slot is sealed, or nothing will come into it: this process does not write into it any more."""
-        with self._changed:
+        with self._lock:
             self._filling.discard(slot)
 
     def give_back_all(self) -> None:
         """No copy is under way: whatever was taken was taken for nothing."""
-        with self._changed:
+        with self._lock:
             self._filling.clear()
 
     def check(self) -> None:
         """Raise what the agent has refused since the last call."""
-        with self._changed:
+        with self._lock:
             self._raise_failure()
 
     def take_news(self) -> list[str]:
         """Failures in the background since the last call."""
-        with self._changed:
+        with self._lock:
             news, self.news = self.news, []
             self.attention = self._failure is not None
             return news
 
     def close(self) -> None:
         """End the thread and the connection. Leases end with the process, not with the connection."""
-        with self._changed:
-            self._stopping = True
-            self._changed.notify_all()
+        self._stopping.set()
+        self._asked.ring()
         self._drop()
         self._thread.join(self._timeout_s)
 
     # -- the thread ----------------------------------------------------------------------------------------------
 
     def _live(self) -> None:
-        while not self._stopping:
+        while not self._stopping.is_set():
             try:
                 client = self._connected()
                 self._serve(client)
             except (HinanError, OSError, ValueError, subprocess.SubprocessError, msgspec.MsgspecError) as error:
                 # Whatever went wrong (no process could be started, an answer of another version), the thread lives on:
                 # without it no evacuation would ever find a slot again.
+                if self._stopping.is_set():
+                    return  # it was this process that hung up
                 log.warning("agent.lost %s", error)
                 self._drop()
-                with self._changed:
-                    self._changed.wait_for(lambda: self._stopping, RETRY_S)
+                self._asked.wait_for(self._stopping.is_set, RETRY_S)
 
     def _connected(self) -> AgentClient:
         if self._client is None:
@@ -161,25 +163,23 @@ class Liaison:
         return self._client
 
     def _serve(self, client: AgentClient) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._stopping or self._needs_lease)
-            if self._stopping:
-                return
-            wanted = self._wanted_bytes
-        assert wanted is not None
+        self._asked.wait_for(lambda: self._stopping.is_set() or self._needs_lease)
+        wanted = self._wanted_bytes
+        if self._stopping.is_set() or wanted is None:
+            return
         answer = client.ask(m.Lease(wanted, self._holding(), self.device), LEASE_WAIT_S)
         self._hear(client, answer)
         if isinstance(answer, m.Granted):
             self._prepare(answer.slot)
-        with self._changed:
+        with self._lock:
             self._patience_s = self._timeout_s
             if isinstance(answer, m.Granted) and answer.image_bytes == self._wanted_bytes:
                 self._lease = answer
-            self._changed.notify_all()
+        self._answered.ring()
 
     def _holding(self) -> list[str]:
         """Slots that this process may write into."""
-        with self._changed:
+        with self._lock:
             return sorted(self._filling | ({self._lease.slot} if self._lease is not None else set()))
 
     @property
@@ -187,7 +187,7 @@ class Liaison:
         return self._wanted_bytes is not None and self._lease is None and self._failure is None
 
     def _hear(self, client: AgentClient, answer: m.Answer) -> None:
-        with self._changed:
+        with self._lock:
             if isinstance(answer, m.Refused):
                 self._failure = refusal(answer)
             if client.last is not None:
@@ -196,7 +196,7 @@ class Liaison:
             self.news += client.news
             client.news = []
             self.attention = self.attention or bool(self.news) or self._failure is not None
-            self._changed.notify_all()
+        self._answered.ring()
 
     def _raise_failure(self) -> None:
         failure = self._failure

@@ -24,7 +24,7 @@ class SlotMaps:
         self._arena = arena
         self._maps: dict[str, SlotMap] = {}
         self._ports: list[DevicePort] = []
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may close the run while its thread stands here
 
     def prepare(self, name: str) -> None:
         """Map a slot and touch its pages. A slot that cannot be mapped now is an error for `get`, not for this."""
