@@ -13,6 +13,8 @@ from tests.harness.disks import Disks
 from tests.harness.job import Job
 from tests.harness.zygote import Zygote
 
+pytest.register_assert_rewrite("tests.survive.torture")  # its asserts fail with the values, as those of a test do
+
 LAST_CHARACTERS = 4000
 
 

@@ -13,7 +13,8 @@ from hinan.agent.ledger import take_snapshot
 from hinan.core.agenda import agenda
 from hinan.core.ids import StepId
 from hinan.formats import records as r
-from hinan.tiers.target import Target, file_system
+from hinan.host.mounts import file_system
+from hinan.tiers.target import Target
 from tests.harness.place import Place
 
 

@@ -21,16 +21,11 @@ from tests.programs.loop import resumes
 MakeJob = Callable[..., Job]
 
 
-def outcome(job: Job, rank: int = 0) -> dict[str, Any]:
-    """What a small program told."""
-    return dict(json.loads((job.out / f"result-{rank}.json").read_text()))
-
-
 def start_once(job: Job, **arguments: Any) -> dict[str, Any]:
     """One attempt of `small:start_once`; what rank 0 told."""
     for child in job.start(program="small:start_once", **arguments):
         child.ok()
-    return outcome(job)
+    return job.result()
 
 
 def refused(job: Job, kind: str, *texts: str, **arguments: Any) -> None:
@@ -134,7 +129,7 @@ def test_ranks_with_different_targets(make_job: MakeJob) -> None:
     saved(other)
     targets = [str(job.target_path), str(other.target_path)]
     refused(job, "ConfigError", *targets, "different targets", targets=targets)
-    assert outcome(job, 1)["error"]["type"] == "ConfigError"
+    assert job.result(1)["error"]["type"] == "ConfigError"
     refused(job, "ConfigError", "no run there", targets=[targets[0], str(job.root / "nothing")])
     still_resumes(other)
 
@@ -151,8 +146,8 @@ def test_steps_without_restore(make_job: MakeJob) -> None:
     (child,) = job.start(program="small:no_restore")
     child.ok()
     for call in ("step", "evacuate"):
-        assert outcome(job)[call]["type"] == "ConfigError"
-        assert "restore()" in outcome(job)[call]["text"]
+        assert job.result()[call]["type"] == "ConfigError"
+        assert "restore()" in job.result()[call]["text"]
 
 
 @pytest.mark.parametrize(
@@ -218,7 +213,7 @@ def test_a_value_that_cannot_be_kept(kind: str, says: list[str], make_job: MakeJ
     job.start_agent()
     (child,) = job.start(program="small:hold_state", kind=kind, steps=1)
     child.ok()
-    (error,) = outcome(job)["errors"]
+    (error,) = job.result()["errors"]
     assert error["type"] == "CaptureError", error
     for text in says:
         assert text in error["text"], error["text"]
@@ -231,12 +226,12 @@ def test_a_structure_that_changes_between_evacuations(make_job: MakeJob) -> None
     job.start_agent()
     (child,) = job.start(program="small:hold_state", kind="grows", steps=5)
     child.ok()
-    assert "errors" not in outcome(job)
+    assert "errors" not in job.result()
     until(lambda: job.agent is None, what="the agent's end")
     job.start_agent()
     (child,) = job.start(program="small:hold_state", kind="grows", steps=5)
     child.ok()
-    assert (outcome(job)["w"], outcome(job)["more"]) == ([5.0] * 4, ["t0", "t1", "t2", "t3", "t4"])
+    assert (job.result()["w"], job.result()["more"]) == ([5.0] * 4, ["t0", "t1", "t2", "t3", "t4"])
 
 
 def from_the_future(path: Path) -> None:
@@ -354,6 +349,6 @@ def test_the_target_is_deleted_while_training(make_job: MakeJob, tmp_path: Path)
     until(lambda: len(steps(job)) > before + 3, what="more steps")
     stop.touch()
     child.ok(30)
-    assert "cannot be reached" in outcome(job)["closed"]["text"]
+    assert "cannot be reached" in job.result()["closed"]["text"]
     (job.root / "elsewhere").rename(job.target_path)
     assert {f.sealed.step for f in arena.scan() if f.sealed}

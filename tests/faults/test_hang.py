@@ -42,7 +42,7 @@ class Loop:
         """End the loop; what it told."""
         self.stop_file.touch()
         self.child.ok(30)
-        return dict(json.loads((self.job.out / "result-0.json").read_text()))
+        return self.job.result()
 
 
 def held(step: dict[str, Any]) -> bool:
@@ -80,7 +80,7 @@ def test_a_hang_1_a_writer_that_falls_leaves_nobody_waiting(how: str, make_job: 
         child.ok()
     assert not once.read_bytes()
     for rank in (0, 1):
-        found = json.loads((job.out / f"result-{rank}.json").read_text())
+        found = job.result(rank)
         first, second = found["waits"]
         assert max(first["waited_s"], second["waited_s"]) < 10
         if how == "raise":
@@ -259,7 +259,7 @@ def test_a_hang_4_a_rank_that_never_evacuates_holds_up_nobody(make_job: MakeJob)
     job.start_agent()
     for child in job.start(program="small:absent_rank", timeout_s=1.0):
         child.ok()
-    zero, one = (json.loads((job.out / f"result-{rank}.json").read_text()) for rank in (0, 1))
+    zero, one = (job.result(rank) for rank in (0, 1))
     assert zero["total"] == one["total"] == 2.0
     assert zero["spent_s"] < 1.0 + 1.0
     assert zero["first"]["type"] == "AgentError"

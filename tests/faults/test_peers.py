@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ MakeJob = Callable[..., Job]
 
 def told(job: Job) -> list[dict[str, Any]]:
     """What each rank told."""
-    return [dict(json.loads((job.out / f"result-{rank}.json").read_text())) for rank in range(job.ranks)]
+    return [job.result(rank) for rank in range(job.ranks)]
 
 
 def test_a_hang_5_a_slow_reader_ends_the_restore_by_name(make_job: MakeJob, tmp_path: Path) -> None:

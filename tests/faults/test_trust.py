@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable
@@ -182,7 +181,7 @@ def test_a_trust_3_nothing_is_cast_or_reshaped_silently(change: str, make_job: M
     for wanted in (change, ""):
         (child,) = job.start(program="small:mismatch", change=wanted)
         child.ok()
-        found = json.loads((job.out / "result-0.json").read_text())
+        found = job.result()
         if wanted:
             assert found["same"]
             assert found["error"]["type"] == "StructureError"
@@ -218,11 +217,11 @@ def test_a_trust_4_a_load_that_fails_leaves_live_state_unchanged(make_job: MakeJ
         flip(image, offset(image, "last 64"), bit=7)
     (child,) = job.start(program="small:mismatch")
     child.ok()
-    found = json.loads((job.out / "result-0.json").read_text())
+    found = job.result()
     assert found["same"] and found["error"]["type"] == "NothingToResume"
     (child,) = job.start(program="small:mismatch")
     child.ok()
-    found = json.loads((job.out / "result-0.json").read_text())
+    found = job.result()
     assert found["error"]["text"].count("an earlier restart from it failed") == 2
 
 
@@ -271,7 +270,7 @@ def test_ram_serves_without_one_byte_from_the_target(how: str, make_job: MakeJob
         os.mkfifo(image) if how == "a pipe" else image.write_bytes(b"")
     (child,) = job.start(program="small:audited")
     child.ok()
-    found = json.loads((job.out / "result-0.json").read_text())
+    found = job.result()
     assert (found["step"], found["source"], found["w"]) == (2, "ram", 2.0)
     assert list(found["bytes_from"]) == ["ram"]
     assert [name for name in found["opened"] if name.endswith(".safetensors")] == []

@@ -1,4 +1,4 @@
-"""Small file systems of a test's own: a full disk, a read-only one, one that goes away."""
+"""Small file systems of a test's own: a full disk, a read-only one, one that goes away; and what stands in a directory."""
 
 from __future__ import annotations
 
@@ -73,3 +73,8 @@ def fill(path: Path, leave_bytes: int = 0) -> Path:
     finally:
         os.close(fd)
     return filler
+
+
+def names(directory: Path) -> list[str]:
+    """What stands in a directory, sorted."""
+    return sorted(p.name for p in directory.iterdir())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import signal
@@ -148,9 +149,11 @@ class Job:
             lines = (self.out / f"rank-{rank}.jsonl").read_text().splitlines()
         except FileNotFoundError:
             return 0
-        import json
-
         return int(json.loads(lines[-1])["step"]) if lines else 0
+
+    def result(self, rank: int = 0) -> dict[str, Any]:
+        """What a rank of a program of `tests.programs.small` told."""
+        return dict(json.loads((self.out / f"result-{rank}.json").read_text()))
 
     def clean(self) -> None:
         """End everything this job started and free its RAM."""

@@ -10,10 +10,10 @@ from hinan.core.errors import ConfigError
 from hinan.core.ids import StepId
 from hinan.plan.attempts import Attempt, Image, Save, clock_s
 from hinan.plan.failures import table
+from hinan.plan.from_settings import scenario_from
 from hinan.plan.measured import Figure, MeasuredRun, RunFacts, measure, together
 from hinan.plan.origin import Kind
 from hinan.plan.scale import scale
-from hinan.plan.settings import scenario_from
 from hinan.plan.webpage import _scale
 
 

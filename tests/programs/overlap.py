@@ -21,7 +21,8 @@ from hinan.trainer.capture import Capture
 from hinan.trainer.copying import Lanes, SlotMap
 from hinan.trainer.layout import Plan
 from hinan.trainer.saved import SavedTensors
-from tests.programs.overlap_loops import KINDS, Loop
+from tests.programs.loops_of_optimizers import Loop
+from tests.programs.overlap_loops import KINDS
 
 
 class SlowCopy:

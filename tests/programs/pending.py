@@ -15,7 +15,8 @@ from typing import Any
 
 import hinan
 from tests.exact.twins import everything, seed
-from tests.programs.overlap_loops import KINDS, Loop
+from tests.programs.loops_of_optimizers import Loop
+from tests.programs.overlap_loops import KINDS
 
 
 def main(

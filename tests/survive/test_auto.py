@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from hinan.cli import main as cli
-from hinan.formats.records import ClaimRecord, encode
-from hinan.tiers.target import now_text
+from hinan.formats.records import ClaimRecord, encode, now_text
 from tests.harness.job import Job, until
 from tests.harness.zygote import Child
 

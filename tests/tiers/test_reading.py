@@ -144,6 +144,21 @@ def test_a_file_that_ends_early_is_refused(made: Made, monkeypatch: pytest.Monke
         read_checked(made.path, made.sealed, made.proven, "the file")
 
 
+def test_a_file_that_became_shorter_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An image that loses bytes while it is read is an error with the place, not a short buffer."""
+    path = tmp_path / "image"
+    path.write_bytes(b"x" * 100)
+    preadv = os.preadv
+
+    def shorter(fd: int, buffers: Any, at: int) -> int:
+        os.truncate(path, 40)
+        return preadv(fd, buffers, at)
+
+    monkeypatch.setattr(os, "preadv", shorter)
+    with pytest.raises(FormatError, match="ended at byte 40 of 100"):
+        read_file(path)
+
+
 # -- in threads ----------------------------------------------------------------------------------------------------------
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from hinan.core.ids import StepId
-from hinan.formats.records import ClaimRecord, ClosedRecord, ResumeRecord
+from hinan.formats.records import ClaimRecord, ClosedRecord, ResumeRecord, now_text
 from hinan.plan.attempts import Attempt, Failures, Image, Save
 from hinan.tiers.arena import Arena
-from hinan.tiers.target import Target, now_text
+from hinan.tiers.target import Target
 from hinan.trainer.pace import Pace
 from hinan.trainer.past import Past, past_of
 

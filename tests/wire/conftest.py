@@ -10,6 +10,8 @@ from wire_captured import shared_folder
 from hinan.wire import sources
 from hinan.wire.model import Machine
 
+pytest.register_assert_rewrite("wire_answers_outputs", "wire_answers_topologies")  # asserts that fail with the values
+
 
 @pytest.fixture(scope="session")
 def captured() -> Path:

@@ -7,8 +7,7 @@ import wire_dumps as dumps
 from hinan.wire import capture, sources
 from hinan.wire.case import Question
 from hinan.wire.check import check_machine
-from hinan.wire.hotpath import paths_of
-from hinan.wire.model import IommuMode, Machine
+from hinan.wire.model import IommuMode
 from hinan.wire.render import render
 from hinan.wire.report import report_gpu
 
@@ -57,94 +56,6 @@ def test_uplink_below_both_capabilities() -> None:
     assert codes(text) == ["link-suspect", "link-suspect"]  # both GPUs use it
     fast = dumps.NVBANDWIDTH.replace("13.05", "26.00")
     assert codes(text, fast) == []
-
-
-HEADER_7F = "\n\t!!! Unknown header type 7f"
-NCCL_OF_BOTH = """\
-<system version="1">
-  <cpu numaid="1" arch="x86_64">
-    <pci busid="0000:43:00.0" class="0x030200" vendor="0x10de" device="0x20b2" link_speed="16.0 GT/s PCIe" link_width="16">
-      <gpu dev="0" sm="80" rank="0" gdr="1"/>
-    </pci>
-    <pci busid="0000:44:00.0" class="0x030200" vendor="0x10de" device="0x20b2" link_speed="16.0 GT/s PCIe" link_width="16">
-      <gpu dev="1" sm="80" rank="1" gdr="1"/>
-    </pci>
-  </cpu>
-</system>
-"""
-
-
-def dead(mark: str) -> str:
-    """dumps.LSPCI_VVV in which GPU 44:00.0 answers nothing, as lspci prints it."""
-    head = "44:00.0 3D controller [0302]: NVIDIA Corporation GA100 [Example A100] [10de:20b2]"
-    before, _, rest = dumps.LSPCI_VVV.partition(head)
-    _, _, after = rest.partition("\n\n")
-    return before + head + mark + "\n\n" + after
-
-
-OFF_BUS_MARKS = (
-    " (rev ff) (prog-if ff)\n\t!!! Unknown header type 7f",
-    " (rev a1)\n\t!!! Unknown header type 7f",
-    " (rev ff)",
-)
-
-
-@pytest.mark.parametrize("mark", OFF_BUS_MARKS)
-def test_a_gpu_that_does_not_answer(mark: str) -> None:
-    """Config space of all ones: one finding, no ceiling for it, and the whole uplink for the other GPU."""
-    machine = sources.read_texts([dead(mark)])
-    (finding,) = check_machine(machine, Question(state_bytes=10**10))
-    assert (finding.code, finding.gpu, finding.at) == ("gpu-off-bus", 1, "44:00.0")
-    assert "lspci says" in finding.evidence
-    assert "Xid 79" in finding.fix
-    alive, lost = (report_gpu(machine, gpu, Question()) for gpu in machine.gpus)
-    assert lost.ceiling_bytes_per_s is lost.all_ranks_ceiling_bytes_per_s is None
-    assert alive.all_ranks_ceiling_bytes_per_s == alive.ceiling_bytes_per_s
-
-
-@pytest.mark.parametrize("mark", OFF_BUS_MARKS)
-def test_a_gpu_that_does_not_answer_has_no_rate(mark: str) -> None:
-    """On no hop, on no leg, not from an old measurement, and not for GPUDirect; the other GPU's legs stay."""
-    machine = sources.read_texts([dead(mark), dumps.NVBANDWIDTH])
-    alive, lost = (report_gpu(machine, gpu, Question(state_bytes=10**9)) for gpu in machine.gpus)
-    assert (len(alive.legs), lost.legs) == (2, ())
-    assert lost.measured_bytes_per_s is lost.measured_seconds is lost.seconds is None
-    assert {hop.ceiling_bytes_per_s for hop in lost.hops} == {None}
-    assert not any("GB/s" in line for line in render(lost, machine))
-    assert paths_of(machine, machine.gpus[1]).rdma == "no: the GPU does not answer on the bus"
-
-
-WITHOUT_GPU_1 = (
-    dumps.LSPCI_VVV[: dumps.LSPCI_VVV.index("44:00.0 3D")] + dumps.LSPCI_VVV[dumps.LSPCI_VVV.index("45:00.0 Non") :]
-)
-
-
-@pytest.mark.parametrize(("other", "who"), [(NCCL_OF_BOTH, "NCCL topology"), (dumps.NVBANDWIDTH, "a measurement")])
-def test_a_gpu_that_only_others_name(other: str, who: str) -> None:
-    """Its port is on the bus and empty: it is lost. With the port gone too, the list may be cut, and that is a note."""
-    found = check_machine(sources.read_texts([WITHOUT_GPU_1, other]), Question())
-    (lost,) = [f for f in found if f.code == "gpu-off-bus"]
-    assert lost.evidence == f"{who} names it; 42:01.0 is on the bus, with nothing behind it"
-    assert lost.at == "44:00.0"
-    cut = WITHOUT_GPU_1[: WITHOUT_GPU_1.index("42:01.0")] + WITHOUT_GPU_1[WITHOUT_GPU_1.index("42:02.0") :]
-    for text in (cut, dumps.LSPCI_VVV):
-        assert "gpu-off-bus" not in [f.code for f in check_machine(sources.read_texts([text, other]), Question())]
-
-
-def test_more_gpus_by_number_are_a_note() -> None:
-    """nvidia-smi names two, this lspci lists one: nobody can say whether one is lost or the list is cut."""
-    topo = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tNV12\t0-3\t1\nGPU1\tNV12\t X \t0-3\t1\n"
-    machine = sources.read_texts([WITHOUT_GPU_1, topo])
-    assert [f.code for f in check_machine(machine, Question())] == []
-    assert any("names 2 GPUs, the bus lists 1" in note for note in machine.notes)
-    assert not any("the bus lists" in note for note in sources.read_texts([dumps.LSPCI_VVV, topo]).notes)
-
-
-def test_another_machines_file_is_no_lost_gpu() -> None:
-    """Not one GPU in common: then it is the file that is wrong."""
-    for other in (dumps.NCCL, dumps.HWLOC, dumps.NVBANDWIDTH.replace("00000000:4", "00000000:5")):
-        found = check_machine(sources.read_texts([dumps.LSPCI_VVV, other]), Question())
-        assert "gpu-off-bus" not in [f.code for f in found]
 
 
 def test_measured_below_ceiling() -> None:
@@ -225,85 +136,6 @@ def test_ram_short() -> None:
     assert codes(dumps.LSPCI_VVV, dumps.NUMACTL, state_bytes=10**9) == []
     assert codes(dumps.NUMACTL, state_bytes=10**10) == []  # no GPU: some node has room
     assert codes(dumps.NUMACTL, state_bytes=10**12) == ["ram-short"]
-
-
-GRACE = """\
-0009:00:00.0 PCI bridge [0604]: NVIDIA Corporation Root Port [10de:22b2] (prog-if 00 [Normal decode])
-\tBus: primary=00, secondary=01, subordinate=01, sec-latency=0
-\tCapabilities: [40] Express (v2) Root Port (Slot-), MSI 00
-\t\tLnkCap:\tPort #1, Speed 32GT/s, Width x16, ASPM L1
-
-0009:01:00.0 3D controller [0302]: NVIDIA Corporation GH100 [GH200 120GB / 480GB] [10de:2342] (rev a1)
-\tCapabilities: [78] Express (v2) Endpoint, MSI 00
-\t\tLnkCap:\tPort #0, Speed 32GT/s, Width x16, ASPM L1
-\t\tLnkSta:\tSpeed 2.5GT/s (downgraded), Width x1 (downgraded)
-"""
-
-
-def grace(mode: str) -> Machine:
-    """A Grace machine whose IOMMU is in `mode`, through a capture file."""
-    import json
-
-    from hinan.wire import capture
-
-    document = json.loads(capture.write(sources.read_texts([GRACE])))
-    document["machine"]["iommu_mode"] = mode
-    return sources.read_texts([json.dumps(document)])
-
-
-def test_grace_claims_no_pcie_ceiling_and_wants_translation() -> None:
-    """On NVLink-C2C no link, width or share is judged, and pass-through is the finding, not translation."""
-    assert [f.code for f in check_machine(grace("passthrough"), Question(under_load=True))] == ["iommu-not-translating"]
-    assert check_machine(grace("translated"), Question(under_load=True)) == ()
-
-
-@pytest.mark.parametrize("name", ["NVIDIA GH200 480GB", "NVIDIA GB200", "NVIDIA GB10"])
-def test_c2c_by_name(name: str) -> None:
-    """nvbandwidth alone: 330 GB/s on Grace is no wrong measurement."""
-    text = dumps.NVBANDWIDTH.replace("NVIDIA Example", name).replace("26.10", "330.10").replace("13.05", "115.00")
-    machine = sources.read_texts([text])
-    assert check_machine(machine, Question(state_bytes=10**9)) == ()
-
-
-def test_power_nvlink_in_nccl_xml() -> None:
-    """An NVLink whose other end is a CPU (tclass 0x068001), and <c2c>, are coherent links."""
-    for tag in ('<nvlink target="0000:00:00.0" count="3" tclass="0x068001"/>', '<c2c bw="10" count="1"/>'):
-        text = dumps.NCCL.replace(
-            '<gpu dev="0" sm="90" rank="0" gdr="1"/>', f'<gpu dev="0" sm="90" rank="0" gdr="1">{tag}</gpu>'
-        )
-        machine = sources.read_texts([text])
-        from hinan.wire.report import report_gpu
-
-        assert report_gpu(machine, machine.gpus[0], Question()).ceiling_bytes_per_s is None
-
-
-def on_power(bridge: str, gpu: str) -> str:
-    """A GPU behind one root port, as lspci -vvv prints them."""
-    link = "\t\tLnkCap:\tPort #0, Speed 8GT/s, Width x16, ASPM L1\n\t\tLnkSta:\tSpeed 8GT/s, Width x16\n"
-    return (
-        f"00:01.0 PCI bridge: {bridge} (prog-if 00 [Normal decode])\n\tBus: primary=00, secondary=01, subordinate=01\n"
-        f"\tCapabilities: [40] Express (v2) Root Port (Slot+), MSI 00\n{link}\n"
-        f"01:00.0 3D controller: {gpu} (rev a1)\n\tCapabilities: [60] Express (v2) Endpoint, MSI 00\n{link}"
-    )
-
-
-@pytest.mark.parametrize(
-    ("bridge", "gpu", "nvlink"),
-    [
-        ("IBM POWER9 Host Bridge (PHB4)", "NVIDIA Corporation GV100GL [Tesla V100 SXM2 16GB]", True),
-        ("IBM POWER8 Host Bridge (PHB3)", "NVIDIA Corporation GP100GL [Tesla P100 SXM2 16GB]", True),
-        ("IBM Device [1014:04c1]", "NVIDIA Corporation Device [10de:1db5]", True),
-        ("IBM POWER9 Host Bridge (PHB4)", "NVIDIA Corporation GV100GL [Tesla V100 PCIe 16GB]", False),
-        ("IBM POWER8 Host Bridge (PHB3)", "NVIDIA Corporation GK210GL [Tesla K80]", False),
-        ("Intel Corporation Example Root Port", "NVIDIA Corporation GV100GL [Tesla V100 SXM2 16GB]", False),
-    ],
-)
-def test_power_by_lspci(bridge: str, gpu: str, nvlink: bool) -> None:
-    """lspci does not show NVLink: the host bridge and the GPU's model do. Then no PCIe ceiling is claimed."""
-    machine = sources.read_texts([on_power(bridge, gpu)])
-    answer = report_gpu(machine, machine.gpus[0], Question())
-    assert (answer.ceiling_bytes_per_s is None) == nvlink
-    assert any("no ceiling is claimed" in note for note in answer.notes) == nvlink
 
 
 def test_a_port_with_a_smaller_payload() -> None:

@@ -2,22 +2,10 @@
 
 import pytest
 import wire_dumps as dumps
+from wire_machines import machine, report
 
-from hinan.wire import sources
-from hinan.wire.case import Question
 from hinan.wire.hotpath import paths_of
-from hinan.wire.model import Machine, Role
-from hinan.wire.report import Report, report_gpu
-
-
-def machine(*texts: str) -> Machine:
-    """Texts as one machine."""
-    return sources.read_texts(texts)
-
-
-def report(found: Machine, index: int = 0) -> Report:
-    """The report of GPU `index`."""
-    return report_gpu(found, next(g for g in found.gpus if g.index == index), Question())
+from hinan.wire.model import Role
 
 
 def block(address: str) -> str:
@@ -29,6 +17,12 @@ GPU = block("43:00.0")
 OTHER_LINK = GPU.replace("LnkCap:\tPort #0, Speed 16GT/s, Width x16", "LnkCap:\tPort #0, Speed 16GT/s, Width x8")
 OTHER_NODE = GPU.replace("NUMA node: 1", "NUMA node: 0")
 OTHER_MPS = GPU.replace("\t\t\tMaxPayload 256 bytes", "\t\t\tMaxPayload 128 bytes")
+
+
+def test_sources_join_in_any_order() -> None:
+    """lspci, topo -m, numactl and nvbandwidth of one machine make one machine, whatever comes first."""
+    texts = [dumps.LSPCI_VVV, dumps.NUMACTL, dumps.NVBANDWIDTH, dumps.SRAT]
+    assert machine(*texts) == machine(*reversed(texts))
 
 
 @pytest.mark.parametrize("one_text", [True, False])

@@ -1,19 +1,18 @@
-"""The live machine: a made-up /sys and /proc, config space, pages of a file, capture files."""
+"""The live machine: a made-up /sys and /proc, config space, pages of a file."""
 
-import json
 import os
 from pathlib import Path
 
 import pytest
 import wire_dumps as dumps
 
-from hinan.core.errors import ConfigError, FormatError, FormatFromFuture
-from hinan.wire import capture, pages, sample, sources
+from hinan.core.errors import ConfigError
+from hinan.wire import pages, sample, sources
 from hinan.wire.case import Question
 from hinan.wire.check import check_machine
 from hinan.wire.decode import route_write
 from hinan.wire.hotpath import paths_of
-from hinan.wire.model import IommuMode, Machine, Port, Role
+from hinan.wire.model import IommuMode, Port, Role
 from hinan.wire.report import report_gpu
 
 
@@ -204,43 +203,6 @@ def test_pages_of_nothing(tmp_path: Path) -> None:
     for name in ("empty", "missing"):
         with pytest.raises(ConfigError, match=name):
             pages.pages_of(tmp_path / name)
-
-
-@pytest.mark.parametrize("raw", dumps.ALL_TEXTS)
-def test_capture_keeps_everything(raw: str) -> None:
-    """A captured machine read back is the machine, for every source."""
-    machine = sources.read_texts([raw])
-    again = sources.read_texts([capture.write(machine)])
-    assert again == machine
-
-
-def test_capture_of_the_sample() -> None:
-    """So do windows, ranges and links of the sample."""
-    assert capture.read(capture.write(sample.machine())) == sample.machine()
-
-
-def test_capture_replaces_identities() -> None:
-    """UUIDs, serials, MACs, IPs and the host's name do not leave the node; PCI addresses do."""
-    secret = (
-        "node7.example.org serial SN0012345 GPU-01234567-89ab-cdef-0123-456789abcdef 00:11:22:33:44:55 10.1.2.3 "
-        "0x0123456789abcdef at 0000:41:00.0"
-    )
-    text = capture.write(Machine(notes=(secret,), nic_names={"node7-nic": "0000:41:00.0"}), host="node7.example.org")
-    for word in ("node7", "SN0012345", "89ab", "00:11:22", "10.1.2.3", "0x0123"):
-        assert word not in text
-    assert "0000:41:00.0" in text
-
-
-def test_capture_damage() -> None:
-    """Cut, wrong types and newer versions are told apart; another JSON is not ours."""
-    text = capture.write(sample.machine())
-    with pytest.raises(FormatError, match="cut"):
-        capture.read(text[:-100])
-    with pytest.raises(FormatError, match="damaged"):
-        capture.read(json.dumps({"hinan_wire": 1, "machine": {"functions": 3}}))
-    with pytest.raises(FormatFromFuture):
-        capture.read(json.dumps({"hinan_wire": 2, "machine": {}}))
-    assert capture.read("{}") is None
 
 
 def test_sample_is_a_whole_server() -> None:

@@ -1,33 +1,13 @@
-"""Every reader on a small machine of the project's own."""
-
-import json
-from itertools import combinations
+"""Every reader of a topology or a setting on a small machine of the project's own; what no reader knows is refused."""
 
 import pytest
 import wire_dumps as dumps
+from wire_machines import machine, report
 
-from hinan.core.errors import ConfigError, FormatError
-from hinan.wire import capture, sample, sources
-from hinan.wire.case import Question
-from hinan.wire.hotpath import paths_of
-from hinan.wire.measured import best_measurement
-from hinan.wire.model import Machine, Port, Role
-from hinan.wire.path import fair_shares, path_ceiling, path_up
-from hinan.wire.placement import node_for_gpu
-from hinan.wire.rail import Peer, Rail, nic_for_gpu, peer_on_rail, rails
-from hinan.wire.readers.stopwatches import half_bandwidth_bytes
-from hinan.wire.report import Report, report_gpu
-
-
-def machine(*texts: str) -> Machine:
-    """Texts as one machine."""
-    return sources.read_texts(texts)
-
-
-def report(found: Machine, index: int = 0, **question: object) -> Report:
-    """The report of GPU `index`."""
-    gpu = next(g for g in found.gpus if g.index == index)
-    return report_gpu(found, gpu, Question(**question))  # type: ignore[arg-type]
+from hinan.core.errors import ConfigError
+from hinan.wire import sources
+from hinan.wire.model import Port, Role
+from hinan.wire.path import path_ceiling, path_up
 
 
 def test_lspci_verbose() -> None:
@@ -70,60 +50,6 @@ def test_nvswitches_are_no_gpus() -> None:
     assert [f.role for _, f in sorted(found.functions.items())] == [Role.NVSWITCH, Role.GPU]
     listed = machine("0005:00:00.0 Bridge [0680]: NVIDIA Corporation Device [10de:1af1] (rev a1)\n")
     assert listed.functions["0005:00:00.0"].role is Role.NVSWITCH
-
-
-def test_rails() -> None:
-    """The NIC of a GPU: same switch by the bus, else the nearest label; a tie says so."""
-    assert nic_for_gpu(machine(dumps.NCCL), 1) == Rail("mlx5_3", "same switch", "0000:33:00.0")
-    found = machine(dumps.TOPO)
-    assert [nic_for_gpu(found, index).nic for index in (0, 1)] == ["mlx5_0", "mlx5_4"]
-    grace = machine(dumps.TOPO.replace("PIX", "SYS").replace("PXB", "SYS"))
-    assert [nic_for_gpu(grace, index) for index in (0, 1)] == [
-        Rail("mlx5_0", "SYS in topo -m, one of 2 alike"), Rail("mlx5_4", "SYS in topo -m, one of 2 alike")
-    ]  # fmt: skip
-    assert nic_for_gpu(machine(dumps.NUMACTL), 0).nic is None
-
-
-PAIRS = """\
-<system version="1">
-  <cpu numaid="0" arch="x86_64">
-    <pci busid="0000:10:00.0" class="0x060400" link_speed="16.0 GT/s PCIe" link_width="16">
-      <pci busid="0000:11:00.0" class="0x030200" vendor="0x10de" device="0x20b2"><gpu dev="0"/></pci>
-      <pci busid="0000:12:00.0" class="0x030200" vendor="0x10de" device="0x20b2"><gpu dev="1"/></pci>
-      <pci busid="0000:13:00.0" class="0x020700" vendor="0x15b3"><nic><net name="mlx5_2"/></nic></pci>
-      <pci busid="0000:14:00.0" class="0x020700" vendor="0x15b3"><nic><net name="mlx5_10"/></nic></pci>
-    </pci>
-    <pci busid="0000:20:00.0" class="0x060400" link_speed="16.0 GT/s PCIe" link_width="16">
-      <pci busid="0000:21:00.0" class="0x030200" vendor="0x10de" device="0x20b2"><gpu dev="2"/></pci>
-      <pci busid="0000:22:00.0" class="0x030200" vendor="0x10de" device="0x20b2"><gpu dev="3"/></pci>
-      <pci busid="0000:23:00.0" class="0x020700" vendor="0x15b3"><nic><net name="mlx5_11"/></nic></pci>
-    </pci>
-  </cpu>
-</system>
-"""
-
-
-def test_nics_of_one_switch_are_taken_in_turns() -> None:
-    """Two GPUs and two NICs behind one switch: one each; two GPUs and one NIC: both take it."""
-    found = machine(PAIRS)
-    assert [nic_for_gpu(found, index).nic for index in range(4)] == ["mlx5_2", "mlx5_10", "mlx5_11", "mlx5_11"]
-    assert rails(found) == {0: 0, 1: 1, 2: 2, 3: 2}
-    assert [leg.device for leg in report(found, 1).legs] == ["14:00.0", "14:00.0"]
-    assert "14:00.0" in paths_of(found, found.gpus[1]).rdma
-
-
-def test_peers_are_on_the_same_rail() -> None:
-    """Whatever number the other machine gives its GPUs: same rail, and the same place among those that share it."""
-    here, swapped = machine(PAIRS), PAIRS
-    for dev, other in enumerate((2, 3, 1, 0)):
-        swapped = swapped.replace(f'<gpu dev="{dev}"/>', f'<gpu dev="x{other}"/>')
-    there = machine(swapped.replace('dev="x', 'dev="'))
-    assert [peer_on_rail(here, index, there) for index in range(4)] == [
-        Peer(2, "rail 0"), Peer(3, "rail 1"), Peer(0, "rail 2"), Peer(1, "rail 2")
-    ]  # fmt: skip
-    assert peer_on_rail(here, 9, there).gpu is None
-    assert peer_on_rail(here, 0, machine(dumps.NUMACTL)) == Peer(None, "the other machine has no GPU on rail 0")
-    assert [peer_on_rail(sample.machine(), i, sample.machine()).gpu for i in range(8)] == list(range(8))
 
 
 def test_lspci_tree() -> None:
@@ -240,14 +166,6 @@ def test_numactl() -> None:
     assert found.nodes[1].free_bytes == 1024 << 20
 
 
-def test_memory_only_node_is_replaced_by_the_nearest_with_cpus() -> None:
-    """A GPU said to be on node 10 gets the nearest node with CPUs."""
-    topo = dumps.TOPO.replace("1,3-4\t\t10", "10\t\t10")
-    placement = node_for_gpu(machine(topo, dumps.NUMACTL), 1)
-    assert placement.node == 1
-    assert "no CPUs" in placement.why
-
-
 def test_iomem_nesting_is_by_containment() -> None:
     """The smallest range claims, whatever the indentation; zeros (no root) claim nothing."""
     from hinan.wire.readers.iomem import claimants
@@ -287,96 +205,6 @@ def test_hwloc_1() -> None:
         assert all(not node.distances for node in machine(broken).nodes)
 
 
-def test_nvbandwidth_joins_by_address() -> None:
-    """The measurement of the GPU at 44:00.0 is GPU 1's; half of the ceiling is a finding with its cost."""
-    found = machine(dumps.LSPCI_VVV, dumps.NVBANDWIDTH)
-    good, bad = report(found, 0), report(found, 1, state_bytes=int(13.05e9))
-    assert good.measured_bytes_per_s == pytest.approx(26.1e9)
-    assert "below-ceiling" not in [f.code for f in good.findings]
-    assert bad.measured_bytes_per_s == pytest.approx(13.05e9)
-    finding = next(f for f in bad.findings if f.code == "below-ceiling")
-    assert finding.effect_s == pytest.approx(1.0 - 13.05 / 28.807, rel=1e-3)
-
-
-def test_nvbandwidth_of_another_machine_is_not_taken() -> None:
-    """Addresses that are not on this bus: no measurement, and a note."""
-    answer = report(machine(dumps.NCCL, dumps.NVBANDWIDTH), 0)
-    assert answer.measured_bytes_per_s is None
-    assert any("another machine" in note for note in answer.notes)
-
-
-@pytest.mark.parametrize(
-    "damage", ["Passed", '"26.10", "13.05"', "device_to_host_memcpy_ce"], ids=["status", "values", "name"]
-)
-def test_nvbandwidth_without_a_pass_is_no_measurement(damage: str) -> None:
-    """A failed, empty or other test gives none, never 0 GB/s."""
-    answer = report(machine(dumps.NVBANDWIDTH.replace(damage, "ERROR" if damage[0] != '"' else '"N/A"')))
-    assert answer.measured_bytes_per_s is None
-
-
-BANDWIDTH_TEST_OF_A_DEVICE = (
-    dumps.BANDWIDTH_TEST
-    + """
- Device to Device Bandwidth, 1 Device(s)
- PINNED Memory Transfers
-   Transfer Size (Bytes)\tBandwidth(GB/s)
-   32000000\t\t\t4374.1
-"""
-)
-
-
-def test_a_log_that_lost_lines_is_of_no_other_direction() -> None:
-    """bandwidthTest tells the direction in a heading: whichever two lines are missing, none takes the place of another."""
-    lines = BANDWIDTH_TEST_OF_A_DEVICE.splitlines(keepends=True)
-    whole = machine(BANDWIDTH_TEST_OF_A_DEVICE).measurements
-    assert whole
-    for lost in combinations(range(len(lines)), 2):
-        found = machine("".join(line for number, line in enumerate(lines) if number not in lost)).measurements
-        assert all(m.bytes_per_s in {w.bytes_per_s for w in whole if w.what == m.what} for m in found), lost
-
-
-def test_pageable_copies_are_not_taken() -> None:
-    """The same log of memory that is not pinned: half the speed, and another question."""
-    assert machine(dumps.BANDWIDTH_TEST.replace("PINNED", "PAGEABLE")).measurements == ()
-
-
-def test_faster_than_any_link_is_no_copy_to_host() -> None:
-    """And a measurement above the ceiling is told, whatever it is of."""
-    text = dumps.BANDWIDTH_TEST
-    value = f"{next(m for m in machine(text).measurements if m.what == 'd2h').bytes_per_s / 1e9:g}"
-    for shown, known in (("4374.1", False), ("41.5", True)):
-        answer = report(machine(dumps.LSPCI_VVV, text.replace(value, shown)))
-        assert (answer.measured_bytes_per_s is not None) == known
-        assert any("above the ceiling" in note for note in answer.notes) == known
-
-
-def test_nvbandwidth_text() -> None:
-    """The plain output is read too."""
-    text = (
-        "Device 0: NVIDIA Example (00000000:43:00)\n\nRunning device_to_host_memcpy_ce.\n"
-        "memcpy CE CPU(row) <- GPU(column) bandwidth (GB/s)\n           0         1\n 0     55.64     55,12\n"
-    )
-    assert [round(m.bytes_per_s / 1e9, 2) for m in machine(text).measurements] == [55.64, 55.12]
-
-
-def test_stopwatches() -> None:
-    """bandwidthTest, SuperBench and gdsio: pinned, by copy engine, on the GPU's own node where it is known."""
-    assert report(machine(dumps.BANDWIDTH_TEST)).measured_bytes_per_s == pytest.approx(26.3e9)
-    found = machine(dumps.SUPERBENCH)
-    assert best_measurement(found, found.gpus[0], 0).bytes_per_s == pytest.approx(25.85e9)  # type: ignore[union-attr]
-    assert best_measurement(found, found.gpus[0], None).bytes_per_s == pytest.approx(26.10e9)  # type: ignore[union-attr]
-    gds = [m for m in machine(dumps.GDSIO).measurements if m.what == "gds_write"]
-    assert [(m.gpu_index, round(m.bytes_per_s / 2**30, 1)) for m in gds] == [(1, 22.5)]
-
-
-def test_half_bandwidth() -> None:
-    """n1/2 of an exact t0 + n/B curve is t0 x B."""
-    points = [(n, n / (1e-6 + n / 10e9)) for n in (1_000, 5_000, 10_000, 50_000, 100_000, 10**6, 10**7, 10**8)]
-    plateau, half = half_bandwidth_bytes(points)  # type: ignore[misc]
-    assert plateau == pytest.approx(10e9, rel=0.01)
-    assert half == pytest.approx(10_000, rel=0.05)
-
-
 def test_srat_gives_the_node_of_an_address() -> None:
     """A physical address has one node, by range."""
     from hinan.wire.root_complex import node_of_address
@@ -385,32 +213,12 @@ def test_srat_gives_the_node_of_an_address() -> None:
     assert [node_of_address(found, a)[0] for a in (0x1000, 0x4012345000, 0x4080000000)] == [0, 0, 1]
 
 
-def test_sources_join_in_any_order() -> None:
-    """lspci, topo -m, numactl and nvbandwidth of one machine make one machine, whatever comes first."""
-    texts = [dumps.LSPCI_VVV, dumps.NUMACTL, dumps.NVBANDWIDTH, dumps.SRAT]
-    assert machine(*texts) == machine(*reversed(texts))
-
-
 def test_one_paste_with_several_outputs() -> None:
     """A pasted terminal in code fences is read by every reader that knows a part."""
     paste = f"```\n$ lspci -tv\n{dumps.LSPCI_TV}```\n\n```\n$ numactl -H\n{dumps.NUMACTL}```\n"
     found = machine(paste)
     assert found.sources == ("lspci -tv", "numactl -H")
     assert len(found.nodes) == 3
-
-
-def test_shares_are_max_min_fair() -> None:
-    """Who is limited elsewhere leaves the rest of an uplink to the others."""
-    text = dumps.LSPCI_VVV.replace(
-        "44:00.0 3D controller [0302]: NVIDIA Corporation GA100 [Example A100] [10de:20b2] (rev a1)\n\tNUMA node: 1\n",
-        "@",
-    )
-    head, tail = text.split("@")
-    tail = tail.replace("Speed 16GT/s, Width x16", "Speed 16GT/s, Width x4", 1)
-    joined = head + "44:00.0 3D controller [0302]: NVIDIA Corporation GA100 [10de:20b2] (rev a1)\n\tNUMA node: 1\n" + tail
-    shares = fair_shares(machine(joined), ["0000:43:00.0", "0000:44:00.0"])
-    assert shares["0000:44:00.0"] == pytest.approx(28.807e9 / 4, rel=1e-4)
-    assert shares["0000:43:00.0"] == pytest.approx(28.807e9 * 3 / 4, rel=1e-4)
 
 
 def test_unrecognised_is_a_usage_error(tmp_path) -> None:
@@ -427,77 +235,3 @@ def test_entities_are_refused(tmp_path) -> None:
     path.write_text('<!DOCTYPE system [<!ENTITY a "aaaa">]><system version="1">&a;</system>')
     with pytest.raises(ConfigError, match="entities"):
         sources.read_path(path)
-
-
-def sweep(sizes: list[int], rate: float = 13.2e9, start_s: float = 5e-6) -> str:
-    """A bandwidthTest sweep of copies that take start_s + size / rate."""
-    lines = (
-        f"bandwidthTest-D2H-Pinned, Bandwidth = {size / (start_s + size / rate) / 1e9:.1f} GB/s, Time = 0.00001 s, "
-        f"Size = {size} bytes, NumDevsUsed = 1"
-        for size in sizes
-    )
-    return " Device 0: NVIDIA Example\n" + "\n".join(lines) + "\n"
-
-
-SWEEP_SIZES = [1000 * n for n in (1, 5, 20, 50, 100, 300, 600, 1000, 3000, 5000, 8000, 16000, 32000, 64000)]
-
-
-@pytest.mark.parametrize("kept", range(1, len(SWEEP_SIZES) + 1))
-def test_a_cut_sweep_gives_the_same_figure_or_none(kept: int) -> None:
-    """Small copies tell nothing of a link; from the first that fills it, the figure is that of the whole sweep."""
-    found = machine(sweep(SWEEP_SIZES[:kept]))
-    answer = report(found)
-    if SWEEP_SIZES[kept - 1] < 5_000_000:
-        assert answer.measured_bytes_per_s is None
-        assert any(f"at most {SWEEP_SIZES[kept - 1]:,} bytes were measured: too small" in n for n in answer.notes)
-    else:
-        assert answer.measured_bytes_per_s == pytest.approx(13.2e9, rel=0.03)
-        assert not any("too small" in note for note in answer.notes)
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "words"),
-    [
-        ("mps_bytes", -256, r">= 128.*mps_bytes"),
-        ("mps_bytes", 384, "no power of two"),
-        ("numa_node", -1, r">= 0.*numa_node"),
-        ("link", {"now_gt_s": -1}, r">= 0.*now_gt_s"),
-        ("link", {"cap_gt_s": float("inf")}, "damaged"),
-        ("address", "0000:43:00.1", "stands under 0000:43:00.0"),
-        ("parent", "somewhere", r"regex.*parent"),
-        ("bars", [{"first": 2, "last": 1}], "range from 0x2 to 0x1"),
-        ("buses", {"primary": 0, "secondary": 1, "subordinate": 256}, r"<= 255.*buses"),
-    ],
-)
-def test_a_capture_with_what_cannot_be(field: str, value: object, words: str) -> None:
-    """It is refused with its place, instead of becoming a figure."""
-    document = json.loads(capture.write(machine(dumps.LSPCI_VVV)))
-    document["machine"]["functions"]["0000:43:00.0"][field] = value
-    with pytest.raises(FormatError, match=words):
-        capture.read(json.dumps(document))
-
-
-def test_what_readers_make_a_capture_can_hold() -> None:
-    """Every text's machine comes back as it was; a payload that somebody typed is unknown."""
-    for text in (*dumps.ALL_TEXTS, dumps.LSPCI_VVV.replace("MaxPayload 256", "MaxPayload 100000")):
-        found = machine(text)
-        assert capture.read(capture.write(found)) == found
-
-
-def test_one_node_of_several_is_not_the_only_one() -> None:
-    """An NCCL file that tells the node of one CPU and not of the other: GPUs of the other are on an unknown node."""
-    text = NCCL_OF_TWO.format(first="-1", second="1")
-    assert [node_for_gpu(machine(text), index).node for index in (0, 1)] == [None, 1]
-    assert [node_for_gpu(machine(NCCL_OF_TWO.format(first="0", second="1")), index).node for index in (0, 1)] == [0, 1]
-
-
-NCCL_OF_TWO = """\
-<system version="1">
-  <cpu numaid="{first}">
-    <pci busid="0000:11:00.0" class="0x030200" vendor="0x10de" device="0x20b2"><gpu dev="0"/></pci>
-  </cpu>
-  <cpu numaid="{second}">
-    <pci busid="0000:21:00.0" class="0x030200" vendor="0x10de" device="0x20b2"><gpu dev="1"/></pci>
-  </cpu>
-</system>
-"""

@@ -21,9 +21,10 @@ from hinan.agent.loop import Node
 from hinan.agent.server import Server
 from hinan.core.errors import HinanError
 from hinan.formats.records import AgentRecord
+from hinan.host.mounts import file_system
 from hinan.host.process import this_process
 from hinan.tiers.arena import AGENT, Arena
-from hinan.tiers.target import Target, file_system
+from hinan.tiers.target import Target
 
 log = logging.getLogger("hinan.agent")
 

@@ -18,9 +18,10 @@ from hinan.core.lineage import lineage
 from hinan.core.slot import Phase, Slot
 from hinan.core.watermark import watermark
 from hinan.formats.records import AgentRecord
+from hinan.host.mounts import file_system
 from hinan.host.process import Process
 from hinan.tiers.arena import AGENT, LOCK, Arena
-from hinan.tiers.target import Target, file_system
+from hinan.tiers.target import Target
 
 log = logging.getLogger("hinan.agent")
 

@@ -14,8 +14,9 @@ from hinan.core.agenda import Stored
 from hinan.core.errors import HinanError
 from hinan.core.ids import StepId
 from hinan.core.lineage import History
+from hinan.host.mounts import file_system
 from hinan.host.process import Process
-from hinan.tiers.target import Target, file_system
+from hinan.tiers.target import Target
 
 
 @dataclass(frozen=True)

@@ -28,9 +28,9 @@ from hinan.core.retention import Keep
 from hinan.core.rounds import Wish
 from hinan.core.slot import Slot
 from hinan.host.limits import room
-from hinan.host.mounts import VISIBILITY_S, visibility_s
+from hinan.host.mounts import VISIBILITY_S, file_system, visibility_s
 from hinan.tiers.arena import Arena
-from hinan.tiers.target import Target, file_system
+from hinan.tiers.target import Target
 
 log = logging.getLogger("hinan.agent")
 

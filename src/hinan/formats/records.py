@@ -7,6 +7,7 @@ does not parse or whose digest is wrong is treated as absent by whoever decides,
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,6 +18,11 @@ from hinan.core.ids import StepId
 
 VERSION = 1
 """Version written, and newest version read. A newer one is refused (FormatFromFuture); unknown fields are skipped."""
+
+
+def now_text() -> str:
+    """Wall time for people and records, in UTC."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 @dataclass(frozen=True)

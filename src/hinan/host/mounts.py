@@ -37,6 +37,15 @@ def file_system_type(path: Path, *, root: Path = Path("/")) -> str:
     return kinds[-1] if kinds else UNKNOWN
 
 
+def file_system(path: Path) -> int:
+    """Number of the file system that a path lies on, or would lie on if it existed."""
+    while True:
+        try:
+            return path.stat().st_dev
+        except (FileNotFoundError, NotADirectoryError):
+            path = path.parent
+
+
 def visibility_s(path: Path, shared_s: float) -> float:
     """How long a name that another host published may stay unseen: 0 on this host's own file systems, else `shared_s`."""
     return 0.0 if file_system_type(path) in AT_ONCE else shared_s

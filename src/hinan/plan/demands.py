@@ -1,7 +1,7 @@
 """Impossible questions: what cannot hold, and the nearest setting with which it would.
 
 Owns:      the checks of whole scenarios, before and after the search.
-Promises:  raises Infeasible with settings in the command line's names; `settings.nearest_feasible` feeds them back.
+Promises:  raises Infeasible with settings in the command line's names; `nearest` feeds them back.
 Never:     answers. A scenario that passes may still be a bad idea; the price of it is in the answer.
 """
 

@@ -13,9 +13,10 @@ from hinan.plan.checks import Infeasible
 from hinan.plan.demands import checked_design
 from hinan.plan.design import Design
 from hinan.plan.failures import FailureTable
+from hinan.plan.from_settings import scenario_from
 from hinan.plan.measured import MeasuredRun
 from hinan.plan.scenario import Scenario
-from hinan.plan.settings import SETTINGS, scenario_from
+from hinan.plan.settings import SETTINGS
 
 _ROUNDS = 40
 

@@ -25,9 +25,9 @@ from hinan.plan.checks import Infeasible
 from hinan.plan.demands import checked_design
 from hinan.plan.design import Design
 from hinan.plan.failures import FailureTable, Tier
+from hinan.plan.from_settings import scenario_from
 from hinan.plan.measured import MeasuredRun
 from hinan.plan.scenario import Scenario
-from hinan.plan.settings import scenario_from
 
 SIZES = (8, 64, 512, 1024, 4096, 16_384, 65_536, 131_072, 262_144, 524_288, 1_000_000)
 

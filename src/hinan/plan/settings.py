@@ -1,8 +1,7 @@
-"""The designer's words as a table: every setting with its unit, meaning and an example; text in, scenario out.
+"""The designer's words as a table: every setting with its unit, meaning and an example; text in, value out.
 
-Owns:      names and meaning of the settings that the command line, the report and `nearest` share.
-Promises:  one text means one scenario; a text that cannot be read is refused with its name and an example.
-Never:     asks the machine it runs on: a plan for another cluster must not depend on this one.
+Owns:      names and meaning of the settings that the command line, the report and `nearest` share, and how each is read.
+Promises:  a text that cannot be read is refused with its name and an example.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +19,6 @@ from hinan.core.units import parse_bytes, parse_bytes_per_s, parse_seconds
 from hinan.plan.checks import Infeasible
 from hinan.plan.failures import DAY_S, FailureTable, Tier, table, table_from_json
 from hinan.plan.machines import machine
-from hinan.plan.measured import MeasuredRun
-from hinan.plan.origin import GIVEN, Origin, default, guessed
-from hinan.plan.rivals import check_rivals
-from hinan.plan.scenario import BYTES_PER_PARAMETER, RESTARTS, Demands, Job, Restart, RestartParts, Scenario, Store
 
 LONGEST_S = 1e6 * 365.25 * DAY_S
 """No plan is about longer times, and floats lose the seconds of a step beside them."""
@@ -246,144 +241,3 @@ def read(settings: Mapping[str, str]) -> dict[str, Any]:
         except ConfigError as error:
             raise Infeasible([f"--{name}: {error}"], {name: SETTINGS[name].example}) from error
     return values
-
-
-def scenario_from(
-    settings: Mapping[str, str], *, fitted: FailureTable | None = None, measured: MeasuredRun | None = None
-) -> Scenario:
-    """The question that the settings ask. `fitted` is a failure table fitted to a trace.
-
-    What a run has `measured`, or is known of a machine's links, stands in for settings that are not given.
-
-    Raises:
-        Infeasible, ConfigError: see `read`; or values that cannot go together.
-    """
-    v = read(settings)
-    check_rivals(v, fitted=fitted is not None)
-    typed = {*v, "failures"} if fitted else {*v}
-    figures = measured.beside(typed) if measured else {}
-    v |= {name: figure.value for name, figure in figures.items()}
-    seen = {name: Origin(figure.kind, figure.source) for name, figure in figures.items()}
-    node = v.get("preset") or machine("dgx-h100")
-    fields = {
-        "gpus-per-node": "gpus_per_node",
-        "hbm": "hbm_bytes",
-        "d2h": "d2h_bytes_per_s",
-        "dram": "dram_bytes_per_s",
-        "nvme": "nvme_write_bytes_per_s",
-        "nic": "nic_bytes_per_s",
-        "gds": "gds_bytes_per_s",
-        "usd-per-gpu-hour": "usd_per_gpu_hour",
-    }
-    node = node.with_given(**{field: v[name] for name, field in fields.items() if name in v})
-    node = replace(node, origins={**node.origins, **{fields[name]: seen[name] for name in fields if name in seen}})
-    job = _job(v, node.hbm_bytes, seen)
-    failures = fitted or v.get("failures") or table("llama3")
-    if "rate" in v:
-        failures = failures.scaled(v["rate"] / failures.total_per_node_day, why=", scaled to the rate given")
-    scenario = Scenario(job, node, failures, _store(v, seen), _restart(v, seen), _demands(v))
-    if measured:
-        scenario = replace(scenario, measured=measured.summary(typed), notes=measured.notes(typed))
-    if "mtti" in v:
-        who = seen.get("mtti", GIVEN)
-        # A measured MTTI is that of the run: in a job of another size every node fails as often as its nodes did.
-        nodes = (
-            -(-int(measured.figures["gpus"].value) // node.gpus_per_node) if measured and "mtti" in seen else scenario.nodes
-        )
-        rate = DAY_S / (nodes * v["mtti"])
-        failures = failures.scaled(rate / failures.total_per_node_day, why=f", scaled to the MTTI {who.kind}")
-        scenario = replace(scenario, failures=failures, mtti_origin=who)
-    if scenario.mtti_s > LONGEST_S:
-        raise Infeasible(
-            [f"an interruption every {scenario.mtti_s / (365.25 * DAY_S):.3g} years: no such job was meant"],
-            {"mtti": "365d", "rate": ""},
-        )
-    return scenario
-
-
-def _job(v: dict[str, Any], hbm_bytes: float, seen: Mapping[str, Origin]) -> Job:
-    gpus = v.get("gpus", 1024)
-    no_gpus = guessed("no --gpus: a middling job")
-    origins: dict[str, Origin] = {"gpus": seen.get("gpus", GIVEN) if "gpus" in v else no_gpus}
-    whole_job = "shard-gpus" not in v and not {"state-bytes", "params"} & v.keys()
-    if "state-bytes" in v:
-        state, origins["state_bytes"] = v["state-bytes"], seen.get("state-bytes", GIVEN)
-    elif "params" in v:
-        state = v["params"] * BYTES_PER_PARAMETER
-        how = "14 bytes per parameter: bf16 weight, fp32 master, two fp32 moments"
-        origins["state_bytes"] = default(f"{v['params']:.6g} parameters given, {how}")
-    else:
-        over = v.setdefault("shard-gpus", min(gpus, 1024))
-        state = v.get("keep", 0.5) * hbm_bytes * over
-        origins["state_bytes"] = (
-            GIVEN
-            if "keep" in v
-            else guessed("half of the HBM of at most 1,024 GPUs is state; give --params or --state-bytes")
-        )
-    names = {"step": "step_s", "hidden": "hidden_ratio", "stall": "stall_s", "floor": "floor_s"}
-    given = {field: v[name] for name, field in names.items() if name in v}
-    origins |= _origins({**names, "shard-gpus": "shard_gpus"}, v, seen)
-    if whole_job:
-        origins["shard_gpus"] = guessed("one copy over all GPUs, up to 1,024: beyond them, replicas")
-    return Job(gpus, state, v.get("shard-gpus"), step_known="step" in v, origins=origins, **given)
-
-
-def _origins(names: Mapping[str, str], v: Mapping[str, Any], seen: Mapping[str, Origin]) -> dict[str, Origin]:
-    """Origin of each field whose setting has a value: seen in a run, or given."""
-    return {field: seen.get(name, GIVEN) for name, field in names.items() if name in v}
-
-
-def _store(v: Mapping[str, Any], seen: Mapping[str, Origin]) -> Store:
-    names = {
-        "drain": "drain_s",
-        "store-bandwidth": "write_bytes_per_s",
-        "store-read-bandwidth": "read_bytes_per_s",
-        "interference": "interference_ratio",
-    }
-    given = {field: v[name] for name, field in names.items() if name in v}
-    return Store(**given, origins=_origins(names, v, seen))
-
-
-def _restart(v: Mapping[str, Any], seen: Mapping[str, Origin]) -> Restart:
-    names = {
-        "restart": "total_s",
-        "load": "load_s",
-        "init-growth": "init_per_1k_nodes_s",
-        "replay": "replay_s",
-        "latency": "detection_latency_s",
-        "verify": "verify_s",
-        "repair": "repair_s",
-        "nodes-return": "nodes_return_ratio",
-    }
-    given = {field: v[name] for name, field in names.items() if name in v}
-    origins = _origins(names, v, seen)
-    parts = {f"{name}_s": v[name] for name in ("detect", "reschedule", "init") if name in v}
-    if parts:
-        given["parts"] = {failure: replace(base, **parts) for failure, base in RESTARTS.items()}
-        origins["parts"] = _origin_of_parts(parts)
-    return Restart(**given, origins=origins)
-
-
-def _origin_of_parts(given: Mapping[str, float]) -> Origin:
-    guesses = [each.name for each in fields(RestartParts) if each.name not in given]
-    if not guesses:
-        return GIVEN
-    return guessed(f"{', '.join(guesses)}; given: {', '.join(given)}")
-
-
-def _demands(v: Mapping[str, Any]) -> Demands:
-    names = {
-        "interval": "interval_s",
-        "max-redo": "max_redo_s",
-        "max-stall": "max_stall_ratio",
-        "max-rto": "max_rto_s",
-        "ram": "ram_budget_bytes",
-        "tiers": "tiers",
-        "mode": "mode",
-        "peers": "peer_copies",
-    }
-    given = {field: v[name] for name, field in names.items() if name in v}
-    if "budget" in v:
-        field, value = v["budget"]
-        given[field] = value
-    return Demands(**given, origins=dict.fromkeys(given, GIVEN))

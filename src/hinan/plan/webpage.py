@@ -22,10 +22,10 @@ from hinan.plan.demands import checked_design
 from hinan.plan.design import Variant, bounds_of, build_levels, restart_parts_s, usable_variants
 from hinan.plan.explain import explain, shown
 from hinan.plan.failures import FailureClass, FailureTable, Tier
+from hinan.plan.from_settings import scenario_from
 from hinan.plan.measured import MeasuredRun
 from hinan.plan.scale import SIZES
 from hinan.plan.scenario import Scenario
-from hinan.plan.settings import scenario_from
 
 
 def report(

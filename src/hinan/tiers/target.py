@@ -8,7 +8,7 @@
 
 Owns:      the names below the target and what they mean. Foreign names are never touched.
 Promises:  what it calls committed was complete and synced when the record was published.
-Relies on: link and rename being atomic, which `preflight` tries out.
+Relies on: link and rename being atomic, which `new_run` tries out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,27 +28,14 @@ from hinan.core.errors import FormatError, TargetError
 from hinan.core.ids import StepId, image_file, manifest_file, parse_rank_file, parse_step_directory, step_directory
 from hinan.core.lineage import History, Resume
 from hinan.formats import records
+from hinan.tiers.new_run import RUN, make_run
 from hinan.tiers.publish import PART_SUFFIX, AlreadyPublished, publish, read_fact, sync_directory
 
-RUN, COMMIT, TOMBSTONE, READERS = "run.json", "COMMIT", "TOMBSTONE", "readers"
+COMMIT, TOMBSTONE, READERS = "COMMIT", "TOMBSTONE", "readers"
 READER_GRACE_S = 600.0
 """A reader that has said nothing for this long does not hold back a deletion any more."""
 
 R = TypeVar("R")
-
-
-def now_text() -> str:
-    """Wall time for people and records, in UTC."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
-def file_system(path: Path) -> int:
-    """Number of the file system that a path lies on, or would lie on if it existed."""
-    while True:
-        try:
-            return path.stat().st_dev
-        except (FileNotFoundError, NotADirectoryError):
-            path = path.parent
 
 
 class Target:
@@ -69,24 +55,7 @@ class Target:
         Raises:
             TargetError: parent missing, not a directory, not writable, no atomic link, or a foreign directory.
         """
-        if not self.root.parent.is_dir():
-            raise TargetError(f"{self.root.parent} does not exist; create it, or correct the target", target=str(self.root))
-        try:
-            self.root.mkdir(exist_ok=True)
-            self._refuse_foreign()
-            for name in ("attempts", "agents", "steps", "failures"):
-                (self.root / name).mkdir(exist_ok=True)
-            self._preflight()
-            fresh = records.RunRecord(run_id=secrets.token_hex(8), created=now_text())
-            with contextlib.suppress(AlreadyPublished):
-                publish(self.root / RUN, records.encode(fresh), power_safe=True)
-        except OSError as error:
-            raise TargetError(
-                f"the target {self.root} cannot be used: {error.strerror or error}. "
-                "It must be a directory this user can write to, with room on its disk.",
-                target=str(self.root),
-                errno=error.errno,
-            ) from error
+        make_run(self.root)
         return self.run()
 
     def run(self) -> records.RunRecord:
@@ -99,29 +68,6 @@ class Target:
         if data is None:
             raise TargetError(f"{self.root} is not the target of a run: it has no {RUN}", target=str(self.root))
         return records.decode(data, records.RunRecord, str(self.root / RUN))
-
-    def _refuse_foreign(self) -> None:
-        ours = {RUN, "attempts", "agents", "steps", "failures"}
-        present = {entry.name for entry in os.scandir(self.root)}
-        if RUN not in present and (foreign := sorted(n for n in present - ours if not n.endswith(PART_SUFFIX))):
-            raise TargetError(
-                f"{self.root} holds other things ({', '.join(foreign[:3])}{' ...' if foreign[3:] else ''}) and no run; "
-                "name an empty or new directory as the target",
-                target=str(self.root),
-            )
-
-    def _preflight(self) -> None:
-        """Prove that a second put of one name is refused here (rule F1)."""
-        probe = self.root / f".probe-{secrets.token_hex(4)}{PART_SUFFIX}"
-        try:
-            publish(probe, b"1", power_safe=False)
-            with contextlib.suppress(AlreadyPublished):
-                publish(probe, b"2", power_safe=False)
-                raise TargetError(
-                    f"{self.root}: its file system lets a second writer replace a fact", target=str(self.root)
-                )
-        finally:
-            probe.unlink(missing_ok=True)
 
     # -- attempts ------------------------------------------------------------------------------------------------
 
@@ -338,7 +284,7 @@ class Target:
         fact = directory / f"{node}-{os.getpid()}-{secrets.token_hex(4)}.json"
         with contextlib.suppress(OSError):  # a read-only target has no deleter either
             directory.mkdir(exist_ok=True)
-            publish(fact, records.encode(records.ReaderRecord(os.getpid(), node, now_text())), power_safe=False)
+            publish(fact, records.encode(records.ReaderRecord(os.getpid(), node, records.now_text())), power_safe=False)
         try:
             # Ordering: first the fact, then the look. The deleter does it the other way round, so one sees the other.
             if (self.directory(step_id) / TOMBSTONE).exists():

@@ -17,10 +17,9 @@ import torch
 
 from hinan.core.errors import ArenaFull, Fenced, HinanError
 from hinan.core.ids import StepId, step_directory
-from hinan.formats.records import LostRecord, SealedRecord
+from hinan.formats.records import LostRecord, SealedRecord, now_text
 from hinan.tiers.arena import LOST, SEALED, Arena
 from hinan.tiers.publish import AlreadyPublished
-from hinan.tiers.target import now_text
 from hinan.trainer.capture import Capture, Captured
 from hinan.trainer.copying import SlotMap, enqueue
 from hinan.trainer.device import DevicePort, pci_address, port_for

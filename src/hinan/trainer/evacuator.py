@@ -17,11 +17,10 @@ from hinan.core.errors import ConfigError, HinanError
 from hinan.core.ids import StepId
 from hinan.core.retention import Keep
 from hinan.core.units import format_bytes, format_seconds
-from hinan.formats.records import ClosedRecord
+from hinan.formats.records import ClosedRecord, now_text
 from hinan.host.node import node_name
 from hinan.tiers.arena import Arena, arena_path
 from hinan.tiers.publish import AlreadyPublished
-from hinan.tiers.target import now_text
 from hinan.trainer.arguments import checked
 from hinan.trainer.cadence import CadenceKeeper, first_cadence
 from hinan.trainer.contract import agree_on_budget

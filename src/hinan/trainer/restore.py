@@ -18,12 +18,12 @@ from hinan.core.decide import Candidate, Decision, Image
 from hinan.core.errors import AgentError, DamageError, Fenced, FormatError, HinanError, NothingToResume
 from hinan.core.ids import StepId
 from hinan.formats import messages as m
-from hinan.formats.records import FailureRecord, ManifestRecord, ResumeRecord
+from hinan.formats.records import FailureRecord, ManifestRecord, ResumeRecord, now_text
 from hinan.host.mounts import wait_until_seen
 from hinan.host.rpc import AgentClient
 from hinan.tiers.arena import Arena
 from hinan.tiers.mapping import let_go, map_file, populate_for_reading, read_header
-from hinan.tiers.target import Target, now_text
+from hinan.tiers.target import Target
 from hinan.tiers.views import flaw_of, read_checked
 from hinan.trainer.deciding import decided
 from hinan.trainer.install import Matcher, Write

@@ -8,13 +8,14 @@ import time
 from pathlib import Path
 
 from hinan.core.errors import ConfigError, HinanError, TargetError
-from hinan.formats.records import ClaimRecord
+from hinan.formats.records import ClaimRecord, now_text
 from hinan.host.mounts import wait_until_seen
 from hinan.host.node import node_name
 from hinan.host.process import Process, this_process
 from hinan.tiers.arena import Arena
+from hinan.tiers.new_run import RUN
 from hinan.tiers.publish import AlreadyPublished
-from hinan.tiers.target import RUN, Target, now_text
+from hinan.tiers.target import Target
 from hinan.trainer.ranks import Ranks
 
 log = logging.getLogger("hinan")

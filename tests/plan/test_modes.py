@@ -1,0 +1,94 @@
+"""Where the copy lands: what fits into RAM, when the ring takes over, and where two ways break even."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+from plan_command import ask
+from typer.testing import CliRunner
+
+from hinan.cli.main import app
+from hinan.plan.failures import Tier
+
+
+@pytest.mark.parametrize(
+    ("keep", "peers", "fits"),
+    [("1", "1", False), ("1", "0", True), ("0.5", "1", True), ("0.5", "0", True), ("0.3333", "1", True)],
+)
+def test_eight_times_80_gb_into_2_tb(keep: str, peers: str, fits: bool) -> None:
+    """The worked example: 8 x 80 GB of HBM into 2 TB of RAM at keep ratios 1, 1/2, 1/3, with and without a peer."""
+    answer = ask("--gpus", "1024", "--keep", keep, "--peers", peers, "--ram", "2TB", "--step", "5s")
+    way = next(mode for mode in answer["modes"] if mode["mode"] == ("ram + peer" if peers == "1" else "ram"))
+    assert way["possible"] is fits
+    assert (Tier.PEER in [tier["tier"] for tier in answer["tiers"]]) is (fits and peers == "1")
+
+
+def test_a_peers_copies_take_room_also_without_a_ram_tier() -> None:
+    """Two slots of a partner's image for each peer copy: counted, shown, and held against the budget."""
+    words = ("--gpus", "1024", "--keep", "0.4", "--step", "5s", "--tiers", "peer,shared")
+    answer = ask(*words)
+    assert (answer["slots"], answer["ram"]["peer_slots"]) == (0, 2)
+    assert answer["ram"]["needed_bytes"] == pytest.approx(2 * 0.4 * 8 * 80e9, rel=0.02)
+    assert "mode ram, 0 slots and 2 for peers" in CliRunner().invoke(app, ["plan", *words]).output
+    refused = CliRunner().invoke(app, ["plan", *words, "--ram", "300GB"])
+    assert (refused.exit_code, "evacuation needs 520.6 GB of RAM per node" in refused.output) == (1, True)
+
+
+def test_small_ram_goes_through_the_ring() -> None:
+    """No room for two images: the ring, with the stall of the drives; asked for, GDS spares the DRAM."""
+    answer = ask("--gpus", "1024", "--keep", "0.9", "--ram", "700GB", "--step", "5s")
+    assert answer["mode"] == "ring"
+    ring, gds = (next(m for m in answer["modes"] if m["mode"] == mode) for mode in ("ring", "gds"))
+    assert ring["limited_by"] == "storage bandwidth"
+    assert ring["dram_traffic_ratio"] == 3
+    assert gds["dram_traffic_ratio"] == 0
+    assert "ring mode" in " ".join(answer["warnings"])
+
+
+def modes(*words: str) -> dict[str, Any]:
+    """The ways out of HBM by name."""
+    return {mode["mode"]: mode for mode in ask("--gpus", "1024", "--step", "5s", *words)["modes"]}
+
+
+def test_break_even_of_ring_and_ram_is_where_the_stalls_meet() -> None:
+    """Up to the size said the ring stalls as RAM does; a tenth above it does not."""
+    said = float(re.search(r"up to ([0-9.]+) GB a node", modes("--keep", "0.5")["ring"]["break_even"])[1])  # type: ignore[index]
+    for factor, same in ((0.99, True), (1.1, False)):
+        at = modes("--keep", f"{said * factor / 640:.6f}")
+        assert (at["ring"]["stall_s"] <= at["ram"]["stall_s"] * (1 + 1e-9)) is same
+
+
+def test_no_break_even_where_a_given_share_hides() -> None:
+    """With --hidden what is left is proportional to the size: the ring is slower at 80 GB a node as at 320."""
+    for keep in ("0.125", "0.5"):
+        at = modes("--keep", keep, "--hidden", "0.5")
+        times = float(re.search(r"at any size: .* takes ([0-9.]+) times", at["ring"]["break_even"])[1])  # type: ignore[index]
+        assert (at["ring"]["stall_s"] - 0.005) / (at["ram"]["stall_s"] - 0.005) == pytest.approx(times, rel=0.01)
+
+
+def test_a_given_stall_is_called_given() -> None:
+    """No link limits a stall that was given, and no size breaks even."""
+    at = modes("--keep", "0.5", "--stall", "5s")
+    assert {mode["limited_by"] for mode in at.values()} == {"given"}
+    assert at["ring"]["break_even"] == "the stall was given, the same for every way"
+    shown = CliRunner().invoke(app, ["plan", "--gpus", "1024", "--keep", "0.5", "--stall", "5s", "--explain"]).output
+    assert "stall 5.0 s (given)" in shown
+
+
+@pytest.mark.parametrize("peers", ["1", "0"])
+def test_what_is_said_to_fit_fits(peers: str) -> None:
+    """Just below the shares named the design has the slots named, just above it does not."""
+    words = ("--peers", peers, "--ram", "1.2TB")
+    text = modes("--keep", "0.3", *words)["ram + peer" if peers == "1" else "ram"]["break_even"]
+    named = re.findall(r"([0-9]+)% of HBM kept with ([0-9]) slots", text)
+    assert [int(slots) for _, slots in named] == [3, 2]
+    tiers = ("--tiers", "ram,peer,shared" if peers == "1" else "ram,shared")
+    for share, slots in named:
+        for above, fits in ((-1, True), (1, False)):
+            keep = f"{(int(share) + above) / 100}"
+            result = CliRunner().invoke(
+                app, ["plan", "--gpus", "1024", "--keep", keep, *words, *tiers, "--mode", "ram", "--json"]
+            )
+            answer = json.loads(result.output)
+            assert (answer["feasible"] and answer["slots"] >= int(slots)) is fits
