@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -352,3 +353,22 @@ def test_the_target_is_deleted_while_training(make_job: MakeJob, tmp_path: Path)
     assert "cannot be reached" in job.result()["closed"]["text"]
     (job.root / "elsewhere").rename(job.target_path)
     assert {f.sealed.step for f in arena.scan() if f.sealed}
+
+
+def test_a_new_run_where_the_target_of_a_drain_was(make_job: MakeJob, tmp_path: Path) -> None:
+    """The target is deleted and made again under the same name, as in a notebook; the agent of the run before is in the
+    middle of a drain: the new run holds nothing of it, and starts from nothing."""
+    hold = tmp_path / "hold"
+    hold.touch()
+    job = make_job()
+    agent, arena = job.start_agent(hold={"do": "NAME", "file": str(hold)}, heartbeat_s=0.05), job.arena
+    (child,) = job.start(die_at=6)
+    child.wait()
+    until(Path(f"{hold}.reached").exists, what="the drain of the first run")
+    shutil.rmtree(job.target_path)
+    job.target.open_or_create()
+    hold.unlink()
+    assert agent.wait() == 0
+    assert "is the target of another run now" in agent.output
+    assert job.target.step_ids() == []
+    arena.wipe()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from hinan.core.errors import FormatError
+from hinan.core.errors import FormatError, TargetError
 from hinan.core.ids import StepId, image_file, manifest_file
 from hinan.formats import records as r
 from hinan.tiers.publish import publish
@@ -130,3 +131,34 @@ def test_the_memory_of_manifests_does_not_grow(target: Target) -> None:
         target.bury(StepId(1, step), "test")
         target.remove(StepId(1, step))
     assert target.stored() == {} and target._manifests == {} and target.problems == {}
+
+
+def test_a_target_that_is_replaced_while_it_is_held_stays_that_of_its_run(target: Target) -> None:
+    """Deleted, and made again by another run: nothing lands in the new one. Renamed: what was begun is finished there."""
+    with target.held(target.run().run_id) as held:
+        shutil.rmtree(target.root)
+        target.open_or_create()
+        with pytest.raises(FileNotFoundError):
+            store(held)
+        assert target.step_ids() == []
+    away = Target(target.root.with_name("away"))
+    with target.held(target.run().run_id) as held:
+        target.root.rename(away.root)
+        target.open_or_create()
+        store(held, ranks=2)
+        assert held.stored()[STEP].committed
+    assert target.step_ids() == []
+    assert away.stored()[STEP].committed
+
+
+def test_another_runs_target_is_not_held(target: Target) -> None:
+    with pytest.raises(TargetError, match="another run"), target.held("0123456789abcdef"):
+        raise AssertionError("held")
+
+
+def test_what_does_not_parse_is_named_by_its_path_also_where_it_is_held(target: Target) -> None:
+    directory = store(target)
+    (directory / "COMMIT").write_bytes(b"{")
+    with target.held(target.run().run_id) as held:
+        assert not held.stored()[STEP].committed
+        assert str(directory / "COMMIT") in (held.problem(STEP, "COMMIT") or "")

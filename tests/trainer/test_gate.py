@@ -12,9 +12,11 @@ from torch import nn
 
 from hinan.trainer import gate as gates
 from hinan.trainer.capture import BY_HAND, Capture
+from hinan.trainer.deferral import SHORTEST_PATIENCE_STEPS
 from hinan.trainer.gate import Gate
+from hinan.trainer.hostport import CpuPort
 from hinan.trainer.layout import make_plan
-from hinan.trainer.overlap import gates_of
+from hinan.trainer.overlap import NOTICE_AFTER, Overlap, gates_of
 
 
 def trained(gate: Gate, optimizer: torch.optim.Optimizer) -> None:
@@ -176,4 +178,41 @@ def test_optimizers_of_any_shape_may_step(model: nn.Module) -> None:
         odd.param_groups = groups  # type: ignore[assignment]
         gate._before(odd)
         gate._after(odd)
+    gate.close()
+
+
+def notices(gate: Gate, state: dict[str, object], caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What an evacuation at this moment says about overlap that is not earned."""
+    caplog.clear()
+    captured = Capture(state).take()
+    gate.learn(captured)
+    with caplog.at_level("WARNING", "hinan"):
+        Overlap(gate, lambda device: CpuPort()).split(make_plan(captured.tensors), captured)
+    return [record.getMessage() for record in caplog.records if "overlap.unearned" in record.getMessage()]
+
+
+def test_an_optimizer_that_has_not_stepped_yet_is_not_blamed(model: nn.Module, caplog: pytest.LogCaptureFixture) -> None:
+    """D2: a run that resumed a moment ago, or an optimizer of every hundredth iteration: no step of it was missed. One that
+    moves its parameters and is not seen is named, and so is one of which nothing can be seen for long."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    state: dict[str, object] = {"m": model, "o": optimizer}
+    gate = Gate(state)
+    assert notices(gate, state, caplog) == []
+    for _ in range(SHORTEST_PATIENCE_STEPS):
+        gate.at_boundary()
+        assert notices(gate, state, caplog) == []
+    gate.at_boundary()
+    assert "none of its steps was seen" in notices(gate, state, caplog)[0]
+    gate.close()
+
+
+def test_an_optimizer_that_moves_unseen_is_named_soon(model: nn.Module, caplog: pytest.LogCaptureFixture) -> None:
+    state: dict[str, object] = {"m": model, "o": torch.optim.SGD(model.parameters(), lr=0.1)}
+    gate = Gate(state)
+    for _ in range(NOTICE_AFTER):
+        assert notices(gate, state, caplog) == []
+        with torch.no_grad():
+            model.weight.add_(1)
+        gate.at_boundary()
+    assert "none of its steps was seen" in notices(gate, state, caplog)[0]
     gate.close()

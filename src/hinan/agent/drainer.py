@@ -104,13 +104,14 @@ class Checks:
 class Drainer:
     """Carries out rounds, one at a time, in one thread."""
 
-    def __init__(self, arena: Arena, target: Target, served: Callable[[], int], wait: Wait) -> None:
+    def __init__(self, arena: Arena, target: Target, run_id: str, served: Callable[[], int], wait: Wait) -> None:
         """
         Args:
             served: newest attempt this agent works for, asked again before each commit.
             wait: sleeps for some seconds; True means "stop now" (the agent is ending).
         """
-        self._arena, self._target, self._served, self._wait = arena, target, served, wait
+        self._arena, self._target, self._run_id = arena, target, run_id
+        self._served, self._wait = served, wait
         self.observe: Observe = lambda effect, share: None
         """Called before each effect (share 0) and while bytes are written (share in 0..1)."""
         self._at = ""
@@ -129,7 +130,8 @@ class Drainer:
         pause_s = FIRST_WAIT_S
         for left in reversed(range(TRIES)):
             try:
-                self._walk(what)
+                with self._target.held(self._run_id) as target:
+                    self._walk(what, target)
                 return time.monotonic() - began
             except OSError as error:
                 reason = f"{what.step_id} could not be written to {self._target.root}: {error.strerror or error}"
@@ -147,22 +149,22 @@ class Drainer:
             pause_s *= 2
         raise AssertionError("unreachable: the last try returns or raises")
 
-    def _walk(self, what: Round) -> None:
-        directory = self._target.make_directory(what.step_id)
+    def _walk(self, what: Round, target: Target) -> None:
+        directory = target.make_directory(what.step_id)
         ranks = sorted(what.slots)
         writers = {r: ImageWriter(directory, image_file(r), what.slots[r].image_bytes) for r in ranks}
         try:
             for effect in drain_effects(ranks):
                 self._at = effect.do.name if effect.rank is None else f"{effect.do.name} of rank {effect.rank}"
                 self.observe(effect, 0.0)
-                self._carry_out(effect, what, writers)
+                self._carry_out(effect, what, writers, target)
         finally:
             for writer in writers.values():
                 writer.discard()
 
-    def _carry_out(self, effect: DrainEffect, what: Round, writers: Mapping[int, ImageWriter]) -> None:
+    def _carry_out(self, effect: DrainEffect, what: Round, writers: Mapping[int, ImageWriter], target: Target) -> None:
         if effect.rank is None:
-            self._commit(what)
+            self._commit(what, target)
             return
         files, writer = what.slots[effect.rank], writers[effect.rank]
         match effect.do:
@@ -177,7 +179,7 @@ class Drainer:
             case Do.PUBLISH_MANIFEST:
                 assert files.sealed is not None and files.proven is not None
                 manifest = encode(ManifestRecord(files.sealed, files.proven))
-                path = self._target.directory(what.step_id) / manifest_file(effect.rank)
+                path = target.directory(what.step_id) / manifest_file(effect.rank)
                 publish(path, manifest, power_safe=True)
 
     def _write(self, effect: DrainEffect, files: SlotFiles, writer: ImageWriter) -> None:
@@ -198,10 +200,10 @@ class Drainer:
             checks.pass_up_to(len(image))
         self.direct = writer.direct
 
-    def _commit(self, what: Round) -> None:
+    def _commit(self, what: Round, target: Target) -> None:
         # Ordering: claims are read again immediately before; a newer attempt may have appeared (rule A5).
-        manifests = [r for r in what.slots if self._target.manifest(what.step_id, r) is not None]
-        history = self._target.history()
+        manifests = [r for r in what.slots if target.manifest(what.step_id, r) is not None]
+        history = target.history()
         # Then who is served: an attempt that starts on this node in between is ours, and does not fence us.
         reason = why_not_commit(
             what.step_id,
@@ -212,4 +214,4 @@ class Drainer:
         )
         if reason is not None:
             raise Abandoned(f"{what.step_id} was not committed: {reason}")
-        self._target.publish_commit(what.step_id, len(what.slots))
+        target.publish_commit(what.step_id, len(what.slots))

@@ -46,7 +46,7 @@ class Tasks:
         """Slots whose digests could not be read or published: what was told of it, and how often it was tried."""
         self.placer = Placer()
         self.drainer = Drainer(
-            node.arena, node.target, lambda: served_attempt(node.target, node.node), self._lanes.ending.wait
+            node.arena, node.target, node.run_id, lambda: served_attempt(node.target, node.node), self._lanes.ending.wait
         )
 
     def start(self, task: Task) -> None:
@@ -179,10 +179,11 @@ class Tasks:
         # Claims are read again before anything is published or deleted (rule A5).
         if target.history().newest_claim != snapshot.history.newest_claim:
             return
-        match task:
-            case Commit(step_id):
-                target.publish_commit(step_id, snapshot.stored[step_id].world_size)
-            case Bury(step_id, reason):
-                target.bury(step_id, reason)
-            case Remove(step_id):
-                target.remove(step_id)
+        with target.held(self._node.run_id) as held:
+            match task:
+                case Commit(step_id):
+                    held.publish_commit(step_id, snapshot.stored[step_id].world_size)
+                case Bury(step_id, reason):
+                    held.bury(step_id, reason)
+                case Remove(step_id):
+                    held.remove(step_id)

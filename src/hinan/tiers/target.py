@@ -41,8 +41,13 @@ R = TypeVar("R")
 class Target:
     """The files of one run's target directory. Cheap to make; holds no descriptor."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, steps: Path | None = None) -> None:
+        """
+        Args:
+            steps: the directory that holds the steps, if it is held open (`held`); else it is looked up by its name.
+        """
         self.root = root
+        self._steps = steps or root / "steps"
         self.problems: dict[str, str] = {}
         """Files that stand but do not parse, each with the reason; treated as absent."""
         self._manifests: dict[tuple[str, int, int], records.ManifestRecord] = {}
@@ -144,15 +149,36 @@ class Target:
         found = (self.fact(path, records.AgentRecord) for path in sorted((self.root / "agents").glob("*.json")))
         return [r for r in found if r is not None]
 
+    @contextlib.contextmanager
+    def held(self, run_id: str) -> Iterator[Target]:
+        """This run's target, to write to: its steps stay those of this run, whatever becomes of the path meanwhile.
+
+        A target may be deleted or renamed while something is on its way to it, and another run begin under its name.
+
+        Raises:
+            TargetError: it is another run's already.
+            OSError: it is not there.
+        """
+        fd = os.open(self._steps, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            # Ordering: opened first. Whoever begins a run here after this look makes directories of his own.
+            if self.run().run_id != run_id:
+                raise TargetError(
+                    f"{self.root} is the target of another run now; nothing is written to it", target=str(self.root)
+                )
+            yield Target(self.root, Path(f"/proc/self/fd/{fd}"))
+        finally:
+            os.close(fd)
+
     # -- steps ---------------------------------------------------------------------------------------------------
 
     def directory(self, step_id: StepId) -> Path:
-        return self.root / "steps" / step_directory(step_id)
+        return self._steps / step_directory(step_id)
 
     def step_ids(self) -> list[StepId]:
         """Steps that have a directory, in order."""
         try:
-            names = os.listdir(self.root / "steps")  # noqa: PTH208
+            names = os.listdir(self._steps)  # noqa: PTH208
         except FileNotFoundError:
             return []
         return sorted(s for name in names if (s := parse_step_directory(name)) is not None)
@@ -303,13 +329,17 @@ class Target:
 
     def fact(self, path: Path, kind: type[R]) -> R | None:
         """A record by its path; None if it is absent or does not parse (then `problems` says why)."""
-        name = str(path.relative_to(self.root))
+        name = str(
+            Path("steps") / path.relative_to(self._steps)
+            if path.is_relative_to(self._steps)
+            else path.relative_to(self.root)
+        )
         data = read_fact(path)
         if data is None:
             self.problems.pop(name, None)
             return None
         try:
-            record = records.decode(data, kind, str(path))
+            record = records.decode(data, kind, str(self.root / name))
         except FormatError as error:
             self.problems[name] = str(error)
             return None

@@ -150,7 +150,7 @@ class Evacuation:
         return captured
 
     def _launch(self, handle: Handle, plan: Plan, slot: SlotMap, captured: Captured, commit_at: int, began: float) -> None:
-        lanes, gates = self._overlap.split(plan, captured, handle.step)
+        lanes, gates = self._overlap.split(plan, captured)
         gated = (name for lane in lanes.values() for part in lane.later for name in part.members)
         watched = watch((name, captured.tensors[name]) for name in gated)
         copying = enqueue(plan, lanes, captured.tensors, slot, self._port)

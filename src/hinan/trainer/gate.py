@@ -22,7 +22,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from hinan.trainer.capture import BY_HAND, Captured
-from hinan.trainer.deferral import Pending
+from hinan.trainer.deferral import SHORTEST_PATIENCE_STEPS, Pending
 from hinan.trainer.flight import Flight, Watched, moved, version, watch_bits
 from hinan.trainer.gradients import Gradients
 from hinan.trainer.naming import optimizers_of
@@ -42,7 +42,7 @@ class _Seen:
         in_a_row: iterations in a row; one without the gate in which nothing moved does not count at all.
         is_clean: passed once with its tensors watched since the boundary, and unmoved.
         distrust: why it never earns overlap; "" as long as it may.
-        after: version of its first parameter after the last step.
+        after: version of its first parameter after the last step; until there is one, when it became known.
     """
 
     last: int = 0
@@ -85,7 +85,7 @@ class Gate:
         self._parameters: Mapping[int, tuple[str, ...]] = {
             id(p): (name,) for name, o in self._optimizers.items() for group in o.param_groups for p in group["params"]
         }
-        self._seen |= {name: _Seen() for name in self._optimizers}
+        self._seen |= {name: _known(o) for name, o in self._optimizers.items()}
         self._gradients = Gradients()
         self._gradients.learn(self._optimizers, ended=0)
         _let_go_in_children(self)
@@ -100,9 +100,10 @@ class Gate:
             self._parameters = captured.parameters
             self._gates_of = weakref.WeakKeyDictionary()
         self._optimizers = captured.optimizers
-        for name in captured.optimizers:
-            self._seen.setdefault(name, _Seen())
-        self._gradients.learn(captured.optimizers, ended=self._iteration - 1)
+        for name, optimizer in captured.optimizers.items():
+            if name not in self._seen:
+                self._seen[name] = _known(optimizer)
+        self._gradients.learn(captured.optimizers, ended=self.ended)
         # Only gates that are passed at all and still have to be watched; usually none, and nothing is looked through.
         self._gated = {name: [] for name, seen in self._seen.items() if seen.last and not (seen.is_clean or seen.distrust)}
         if self._gated:
@@ -139,6 +140,11 @@ class Gate:
             handle.remove()
         self._handles = []
 
+    @property
+    def ended(self) -> int:
+        """Iterations of this process that have ended."""
+        return self._iteration - 1
+
     # -- what boundaries ask --------------------------------------------------------------------------------------
 
     def earned(self) -> frozenset[str]:
@@ -146,7 +152,7 @@ class Gate:
         return frozenset(
             name
             for name, seen in self._seen.items()
-            if seen.last == self._iteration - 1 and seen.in_a_row >= EARNED_AFTER and seen.is_clean and not seen.distrust
+            if seen.last == self.ended and seen.in_a_row >= EARNED_AFTER and seen.is_clean and not seen.distrust
         )
 
     def why_not(self, name: str) -> str:
@@ -159,9 +165,15 @@ class Gate:
                 "trainable parameters that belong to no torch optimizer of the state. Averages of weights always are; for "
                 "others put their optimizer into the state, or call evac.gate() right before they change"
             )
-        if seen.last == 0:
+        if seen.last == 0 and self._has_stepped_unseen(name, seen):
             return f"{name}: none of its steps was seen by torch's optimizer hook; call evac.gate() right before it steps"
         return ""
+
+    def _has_stepped_unseen(self, name: str, seen: _Seen) -> bool:
+        """An optimizer whose parameters stay as they are has not stepped yet: it accumulates, or is seldom needed. Not for
+        ever: there are writes that nobody counts."""
+        first = _first_parameter(self._optimizers[name]) if name in self._optimizers else None
+        return self.ended > SHORTEST_PATIENCE_STEPS or first is None or version(first) != seen.after
 
     def distrust(self, gates: Iterable[str], why: str) -> None:
         """These gates never earn overlap again."""
@@ -176,7 +188,7 @@ class Gate:
     def pending_gradients(self) -> list[Pending]:
         """Optimizers with gradients that their last step has not used (rule D4), if their steps are seen at all."""
         seen = {name: o for name, o in self._optimizers.items() if name not in self._replayed}
-        return self._gradients.pending(seen, ended=self._iteration - 1)
+        return self._gradients.pending(seen, ended=self.ended)
 
     # -- passing --------------------------------------------------------------------------------------------------
 
@@ -274,6 +286,11 @@ def _let_go_in_children(gate: Gate) -> None:
             alive.close()
 
     os.register_at_fork(after_in_child=in_child)
+
+
+def _known(optimizer: torch.optim.Optimizer) -> _Seen:
+    first = _first_parameter(optimizer)
+    return _Seen(after=-1 if first is None else version(first))
 
 
 def _first_parameter(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:

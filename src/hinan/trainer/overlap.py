@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 
 from hinan.core.units import format_bytes
-from hinan.trainer.capture import Captured
+from hinan.trainer.capture import BY_HAND, Captured
 from hinan.trainer.copying import Lanes, lanes
 from hinan.trainer.device import DevicePort
 from hinan.trainer.gate import Gate
@@ -24,8 +24,8 @@ log = logging.getLogger("hinan")
 HOST_SMALL_BYTES = 64 << 10
 """Host tensors below this size are copied at once: handing each to a thread would cost more than its bytes."""
 
-NOTICE_STEP = 3
-"""Earlier, overlap may merely not have been earned yet."""
+NOTICE_AFTER = 3
+"""Iterations; earlier, overlap may merely not have been earned yet."""
 
 UNGATED_BYTES, UNGATED_RATIO = 64 << 20, 0.01
 """Ungated bytes above either are reported."""
@@ -36,16 +36,17 @@ class Overlap:
 
     def __init__(self, gate: Gate, port: Callable[[torch.device], DevicePort]) -> None:
         self._gate, self._port = gate, port
-        self._key: tuple[frozenset[str], frozenset[str], bool] | None = None
+        self._key: tuple[frozenset[str], frozenset[str], dict[str, str]] | None = None
         self._plan: Plan | None = None
         self._gates: dict[str, tuple[str, ...]] = {}
         self._split: tuple[Lanes, frozenset[str]] = ({}, frozenset())
         self._said: set[str] = set()
 
-    def split(self, plan: Plan, captured: Captured, step: int) -> tuple[Lanes, frozenset[str]]:
+    def split(self, plan: Plan, captured: Captured) -> tuple[Lanes, frozenset[str]]:
         """(the plan's parts by device and time, the gates that some of them wait for)."""
         earned = self._gate.earned()
-        key = earned, self._gate.distrusted, step >= NOTICE_STEP
+        reasons = self._reasons(captured)
+        key = earned, self._gate.distrusted, reasons
         if plan is not self._plan or key != self._key or captured.gates != self._gates:
             gates = {part.entry: gates_of(part, captured) for part in plan.parts}
             gated = frozenset(
@@ -53,14 +54,19 @@ class Overlap:
             )
             self._split = lanes(plan, self._port, gated), frozenset(name for entry in gated for name in gates[entry])
             self._plan, self._key, self._gates = plan, key, captured.gates
-            self._report(plan, gates, step)
+            self._report(plan, gates, reasons)
         return self._split
 
     def _may_overlap(self, part: Part, gates: frozenset[str]) -> bool:
         small = part.device.type == "cpu" and part.size_bytes < HOST_SMALL_BYTES
         return bool(gates) and not small and not part.is_lazy and self._port(part.device).overlaps
 
-    def _report(self, plan: Plan, gates: dict[str, frozenset[str]], step: int) -> None:
+    def _reasons(self, captured: Captured) -> dict[str, str]:
+        """Why gates have not earned overlap, of those of which it can be told already."""
+        names = (*captured.optimizers, BY_HAND) if self._gate.ended >= NOTICE_AFTER else ()
+        return {name: why for name in names if (why := self._gate.why_not(name))}
+
+    def _report(self, plan: Plan, gates: dict[str, frozenset[str]], reasons: dict[str, str]) -> None:
         ungated_bytes = sum(part.size_bytes for part in plan.parts if not gates[part.entry])
         if ungated_bytes > min(UNGATED_BYTES, UNGATED_RATIO * plan.image_bytes):
             largest = max((part for part in plan.parts if not gates[part.entry]), key=lambda part: part.size_bytes)
@@ -75,11 +81,9 @@ class Overlap:
             for name in gates[part.entry]:
                 waited[name] += part.size_bytes
         for name, size_bytes in waited.items():
-            why = self._gate.why_not(name) if step >= NOTICE_STEP else ""
-            if why:
-                self._say(
-                    logging.WARNING, "unearned", f"{format_bytes(size_bytes)} are copied before training goes on: {why}"
-                )
+            if name in reasons:
+                text = f"{format_bytes(size_bytes)} are copied before training goes on: {reasons[name]}"
+                self._say(logging.WARNING, "unearned", text)
 
     def _say(self, level: int, kind: str, text: str) -> None:
         if text not in self._said:
