@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import linecache
 import logging
 import os
@@ -58,6 +59,27 @@ def misused(target: str, out: str, rank: int, world_size: int, init_file: str) -
     evac.close()
     assert refused + _refused(evac.restore) + _refused(evac.step) + _refused(evac.evacuate) == 4
     evac.close()
+    Path(out, "done").touch()
+
+
+def one_after_another(target: str, out: str, rank: int, world_size: int, init_file: str) -> None:
+    """One process makes several evacuators, one after the other, as in a notebook; the collector of cycles never runs."""
+    _begin(rank, world_size, init_file)
+    gc.disable()
+    for run in range(3):
+        state = {"x": torch.zeros(50_000)}
+        evac = hinan.Evacuator(target, state, every=1, commit_every=1)
+        evac.restore()
+        for _ in range(3):
+            evac.step()
+        if run == 2:
+            with suppress(RuntimeError), evac:
+                raise RuntimeError
+        evac.close()
+    for thread in threading.enumerate():
+        if thread.name.startswith("hinan"):
+            thread.join(10)
+            assert not thread.is_alive(), thread.name
     Path(out, "done").touch()
 
 

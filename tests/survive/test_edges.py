@@ -110,6 +110,14 @@ def test_the_agent_dies_while_the_run_closes(make_job: MakeJob) -> None:
     until(lambda: not job.arena.exists, what="the arena to be freed")
 
 
+def test_evacuators_of_one_process_leave_no_thread(make_job: MakeJob) -> None:
+    """A notebook makes one after the other: their threads end with them, and do not wait for the collector of cycles."""
+    job = make_job("run")
+    (child,) = job.start(program="edges:one_after_another")
+    child.ok()
+    assert (job.out / "done").exists()
+
+
 @pytest.mark.parametrize("how", ["gone", "interrupted"])
 def test_a_close_that_failed_can_be_tried_again(how: str, make_job: MakeJob) -> None:
     """The second close() is no empty "yes": it returns when the newest step is committed."""

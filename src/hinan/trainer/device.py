@@ -70,6 +70,9 @@ class DevicePort(Protocol):
     def unpin(self, address: int) -> None:
         """Undo `pin`."""
 
+    def end(self) -> None:
+        """No copy will follow: threads and pinned chunks go."""
+
 
 class AcceleratorPort:
     """CUDA, ROCm and others, through torch.Stream and torch.Event."""
@@ -180,6 +183,9 @@ class AcceleratorPort:
 
     def unpin(self, address: int) -> None:
         self._unregister(self._pinned.pop(address, []))
+
+    def end(self) -> None:
+        self._ring = []
 
     def _unregister(self, starts: Sequence[int]) -> None:
         for start in starts:

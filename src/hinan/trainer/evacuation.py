@@ -144,6 +144,12 @@ class Evacuation:
             flight.wait()
             self._gate.flight = None
 
+    def end(self) -> None:
+        """Nothing will be evacuated any more: the threads end."""
+        self._landing.end()
+        for port in self._ports.values():
+            port.end()
+
     def _look(self) -> Captured:
         captured = self._capture.take()
         self._gate.learn(captured)

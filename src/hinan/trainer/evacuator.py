@@ -249,6 +249,7 @@ class Evacuator:
             self._evacuation.conclude()
             self._evacuation.settle()
             self._say_closed(keep_ram)
+            self._evacuation.end()
             self._closed = True
             atexit.unregister(self._at_exit)
         except HinanError:
@@ -271,6 +272,7 @@ class Evacuator:
             atexit.unregister(self._at_exit)
             self._evacuation.conclude()
             self._evacuation.settle()
+            self._evacuation.end()
             self._gate.close()
             self._liaison.close()
 

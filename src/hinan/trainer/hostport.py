@@ -89,6 +89,9 @@ class CpuPort:
     def unpin(self, address: int) -> None:
         return None
 
+    def end(self) -> None:
+        self._worker.end()
+
 
 _SAME_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 

@@ -30,6 +30,12 @@ class Worker:
             weakref.finalize(self, self._work.put, None)
         self._work.put(work)
 
+    def end(self) -> None:
+        """The thread ends when all that was put is done."""
+        if self._thread is not None and self._thread.is_alive():
+            self._thread = None
+            self._work.put(None)
+
 
 def _run(queued: _Queue) -> None:
     while (work := queued.get()) is not None:
