@@ -55,6 +55,12 @@ def test_a_fenced_agent_only_stops() -> None:
     assert agenda(fenced) == (Stop("attempt 2 of this run has been started elsewhere"),)
 
 
+def test_an_agent_that_was_started_before_the_job_waits_for_it() -> None:
+    """A5: the last attempt was another host's; this agent holds nothing, does nothing to that attempt, and stays."""
+    stored = {at(1, 10): whole(), at(1, 20): whole(committed=False), at(1, 30): whole(buried=True)}
+    assert agenda(state(history=history(None), served=0, stored=stored, keep=Keep(last=1))) == ()
+
+
 def test_a_claim_alone_stops_nobody_for_good() -> None:
     """An agent ends only when the newer attempt has resumed; until then it serves views and waits (A3, A5)."""
     waiting = state(*pair(20, commit_at=20), history=history(None, unresumed=1), settled=False)

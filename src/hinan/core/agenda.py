@@ -174,7 +174,9 @@ def stays(state: NodeState) -> dict[str, str]:
 def agenda(state: NodeState) -> tuple[Task, ...]:
     """The tasks that are due now, most urgent first."""
     if not state.may_turn and is_fenced(state.history, state.served):
-        return (Stop(f"attempt {state.history.newest_claim} of this run has been started elsewhere"),)
+        # One that holds nothing has nothing to stop: it was started before the job, on another host than the last attempt,
+        # and waits for its own.
+        return (Stop(f"attempt {state.history.newest_claim} of this run has been started elsewhere"),) if state.slots else ()
     released = _release(state)
     # A slot that goes is neither proven nor drained: by the time of that task it is gone.
     going = {task.slot for task in released}
