@@ -176,7 +176,8 @@ def agenda(state: NodeState) -> tuple[Task, ...]:
     if not state.may_turn and is_fenced(state.history, state.served):
         # One that holds nothing has nothing to stop: it was started before the job, on another host than the last attempt,
         # and waits for its own.
-        return (Stop(f"attempt {state.history.newest_claim} of this run has been started elsewhere"),) if state.slots else ()
+        why = f"attempt {state.history.newest_claim} of this run has been started elsewhere"
+        return (Stop(why),) if state.slots else ()
     released = _release(state)
     # A slot that goes is neither proven nor drained: by the time of that task it is gone.
     going = {task.slot for task in released}
