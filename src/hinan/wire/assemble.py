@@ -1,7 +1,6 @@
 """Joining descriptions of one machine, then drawing the conclusions that every reader leaves to us.
 
-Owns:      precedence between sources, parents from bus numbers, port kinds from the tree, GPU numbering, and the mark
-           "suspect" on capabilities that nothing else in the machine agrees with.
+Owns:      precedence between sources, parents from bus numbers, port kinds from the tree, and GPU numbering.
 Promises:  order of the sources does not matter; a fact once known is never overwritten by a weaker source. What they
            contradict each other on is unknown (`join`).
 Relies on: `nvidia-smi`, NVML and nvbandwidth counting GPUs in PCI address order, unless the source says an index.
@@ -15,16 +14,15 @@ from typing import Any
 import msgspec
 
 from hinan.wire.address import split_address
-from hinan.wire.identity import gpu_name, max_gt_s_of_gpu, virtual_vendor
+from hinan.wire.identity import gpu_name, virtual_vendor
 from hinan.wire.join import NCCL, dispute_note, join_functions, mixed_evidence
-from hinan.wire.link import speeds_of_raw
 from hinan.wire.missing import lost_from_measurements, lost_from_topology
 from hinan.wire.missing import notes as missing_notes
 from hinan.wire.model import Function, Gpu, Link, Machine, NumaNode, Port, Role
 from hinan.wire.sriov import is_virtual, with_physical
+from hinan.wire.suspects import mark_suspects
 
 _RANK = ("sysfs", "lspci -vvv", "hwloc XML", "NCCL topology", "lspci -tv", "lspci")
-SLOW_GT_S = 5.0  # generations 1 and 2: what a link idles at, and what no GPU of the last ten years is limited to
 
 
 def merge(machines: Sequence[Machine]) -> Machine:
@@ -72,7 +70,7 @@ def assemble(machine: Machine) -> Machine:
     """The machine with parents, ports, suspects, GPU numbers and signs of virtualisation."""
     functions = _connect(with_physical(machine.functions))
     functions = _name_ports(functions)
-    functions = _mark_suspects(_without_emulated_links(functions))
+    functions = mark_suspects(_without_emulated_links(functions))
     virtual = machine.virtual + _hypervisors(functions)
     gpus, notes = _number_gpus(functions, machine.gpus)
     notes += dispute_note(functions)
@@ -155,42 +153,6 @@ def _without_emulated_links(functions: dict[str, Function]) -> dict[str, Functio
         else f
         for address, f in functions.items()
     }
-
-
-def _mark_suspects(functions: dict[str, Function]) -> dict[str, Function]:
-    """A link said to be generation 1 or 2 on the way to a GPU that is newer: idle, or broken, but no capability."""
-    fast = {a for a, f in functions.items() if f.role is Role.GPU and _is_newer(f)}
-    on_the_way: set[str] = set()
-    for address in fast:
-        at: str | None = address
-        while at is not None:
-            on_the_way.add(at)
-            at = functions[at].parent
-    return {
-        address: msgspec.structs.replace(f, link=msgspec.structs.replace(f.link, suspect=True))
-        if address in on_the_way and _is_slow(f.link)
-        else f
-        for address, f in functions.items()
-    }
-
-
-def _is_newer(function: Function) -> bool:
-    link = function.link
-    limit = max_gt_s_of_gpu(function.vendor_id, function.device_id)
-    seen = [gt_s for gt_s in (limit, link.cap_gt_s) if gt_s is not None]
-    if link.now_bytes_per_s is not None:
-        seen += [min(gt_s for gt_s, _ in speeds_of_raw(link.now_bytes_per_s) or ((0.0, 1),))]
-    return any(gt_s > SLOW_GT_S for gt_s in seen)
-
-
-def _is_slow(link: Link) -> bool:
-    """Only for sources with one figure per link; where state is told beside capability, `check` judges it."""
-    if link.cap_gt_s is not None:
-        return link.now_gt_s is None and link.cap_gt_s <= SLOW_GT_S
-    if link.now_bytes_per_s is None:
-        return False
-    pairs = speeds_of_raw(link.now_bytes_per_s)
-    return bool(pairs) and all(gt_s <= SLOW_GT_S for gt_s, _ in pairs)
 
 
 def _hypervisors(functions: dict[str, Function]) -> tuple[str, ...]:

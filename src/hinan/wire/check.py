@@ -18,7 +18,7 @@ from hinan.wire.model import Gpu, IommuMode, Machine, Role
 from hinan.wire.path import Path, path_ceiling, path_up
 from hinan.wire.peer import redirecting_ports, same_switch
 from hinan.wire.placement import node_for_gpu
-from hinan.wire.transport import coherent_link_of
+from hinan.wire.transport import coherent_link_of, shared_memory_of
 
 UNKNOWN_MODE = "on (groups exist), mode unknown"
 
@@ -125,7 +125,8 @@ def _iommu(case: Case, coherent: bool) -> Iterator[Finding]:
             f"GPUDirect Storage is not guaranteed; page-table walks on IOTLB misses, {cost}",
             "boot with iommu=pt (amd_iommu=pt is no option and is ignored), or off", effect_s,
         )  # fmt: skip
-    if mode in (IommuMode.PASSTHROUGH, IommuMode.OFF) and coherent and case.machine.cpu_arch in (None, "arm64", "aarch64"):
+    grace = coherent and shared_memory_of(case.machine, case.gpu) is None
+    if mode in (IommuMode.PASSTHROUGH, IommuMode.OFF) and grace and case.machine.cpu_arch in (None, "arm64", "aarch64"):
         yield case.finding(
             "iommu-not-translating", case.gpu.address, f"the IOMMU is {mode.value} on a Grace-like machine",
             "GPUDirect Storage expects translation here, the reverse of x86", "boot with iommu.passthrough=0",

@@ -16,7 +16,7 @@ from hinan.wire.model import Function, Gpu, Machine, Role
 from hinan.wire.path import path_up
 from hinan.wire.peer import Crossing, common_bridge, crossing, redirecting_ports
 from hinan.wire.rail import nic_on_bus
-from hinan.wire.transport import coherent_link_of
+from hinan.wire.transport import coherent_link_of, shared_memory_of
 
 ROWS = ("what is carried", "route", "CPU", "NIC or DPU", "aim of speed")
 
@@ -97,12 +97,16 @@ def _hot(machine: Machine, gpu: Gpu, way: Crossing, shared: frozenset[str]) -> W
 
 
 def _evacuation(machine: Machine, gpu: Gpu, hops: tuple[str, ...], shared: frozenset[str]) -> Way:
-    coherent = coherent_link_of(machine, gpu)
+    coherent, shared_ = coherent_link_of(machine, gpu), shared_memory_of(machine, gpu)
     return Way(
         name="evacuation (HBM to RAM)",
         cells=(
             "the state: parameters, optimizer, a few times per hour",
-            f"{coherent} to RAM" if coherent else f"{_names(hops, shared)} > root complex > RAM",
+            "none: the GPU's memory is RAM"
+            if shared_ and coherent == shared_
+            else f"{coherent} to RAM"
+            if coherent
+            else f"{_names(hops, shared)} > root complex > RAM",
             "its memory controller is crossed, its cores are not: the copy engine writes",
             "not crossed",
             "short against the gap between optimizer steps; never in the way of the hot path",

@@ -58,7 +58,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     cap: what it can do. now: what it does at the moment of reading (an idle GPU lowers it, so it is no verdict).
     now_bytes_per_s: after encoding, one direction, for sources that print a bandwidth and no speed (hwloc).
-    suspect: the source calls it capability, but nothing else in the machine agrees (see readers/plausible.py).
+    suspect: the source calls it capability, but nothing else in the machine agrees (see suspects.py).
     """
 
     cap_gt_s: Rate | None = None

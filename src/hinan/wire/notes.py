@@ -10,11 +10,12 @@ from collections.abc import Iterator
 
 from hinan.wire.address import short_address
 from hinan.wire.case import IMPOSSIBLE_RATIO, Question
+from hinan.wire.families import TUNNEL_GT_S, is_card_bridge, is_tunnel
 from hinan.wire.measured import best_measurement, too_small_bytes
 from hinan.wire.model import Gpu, Machine, Role
 from hinan.wire.path import Path, mps_of, path_ceiling
 from hinan.wire.placement import Placement
-from hinan.wire.transport import coherent_link_of
+from hinan.wire.transport import coherent_link_of, shared_memory_of
 
 
 def notes_for(machine: Machine, gpu: Gpu, path: Path, placement: Placement, question: Question) -> tuple[str, ...]:
@@ -32,7 +33,10 @@ def notes_for(machine: Machine, gpu: Gpu, path: Path, placement: Placement, ques
 
 def _transport(machine: Machine, gpu: Gpu) -> Iterator[str]:
     coherent = coherent_link_of(machine, gpu)
-    if coherent is not None:
+    shared = shared_memory_of(machine, gpu)
+    if coherent is not None and coherent == shared:
+        yield f"{coherent}: the GPU's memory is host RAM, no link lies between them, so no ceiling is claimed"
+    elif coherent is not None:
         yield f"{coherent}: RAM is reached over it, the PCIe formula says nothing, so no ceiling is claimed"
     if machine.virtual:
         yield f"as told by the VM ({'; '.join(machine.virtual)}): the physical wire may differ"
@@ -45,7 +49,13 @@ def _links(machine: Machine, gpu: Gpu, path: Path, placement: Placement, questio
         return
     ceiling, _ = path_ceiling(path)
     measured = best_measurement(machine, gpu, placement.node)
-    if ceiling is None:
+    tunnels = [short_address(hop.address) for hop in path.hops if is_tunnel(hop)]
+    if tunnels:
+        yield (
+            f"a Thunderbolt or USB4 tunnel is on the path ({' '.join(tunnels)}): its ports say {TUNNEL_GT_S:g} GT/s "
+            "whatever the cable carries, so the ceiling is unknown; measure"
+        )
+    elif ceiling is None:
         yield f"speed or width of the GPU's link is unknown, so the ceiling is: {short_address(path.hops[0].address)}"
     elif measured is not None and measured.bytes_per_s > ceiling * IMPOSSIBLE_RATIO:
         yield (
@@ -57,7 +67,7 @@ def _links(machine: Machine, gpu: Gpu, path: Path, placement: Placement, questio
     for hop in path.hops:
         link = hop.link
         if link.cap_gt_s and link.now_gt_s and link.now_gt_s < link.cap_gt_s and not question.under_load:
-            if hop.role is Role.GPU:
+            if hop.role is Role.GPU or is_card_bridge(hop):
                 yield f"{short_address(hop.address)} runs at {link.now_gt_s:g} of {link.cap_gt_s:g} GT/s now: idle"
         elif link.suspect and hop.role is Role.GPU:
             yield f"{short_address(hop.address)} is told at its idle speed; its capability is unknown"

@@ -15,7 +15,8 @@ from xml.etree.ElementTree import Element
 import msgspec
 
 from hinan.wire.address import parse_address, split_address
-from hinan.wire.identity import coherent_evidence, gpu_name, max_gt_s_of_gpu, role_of
+from hinan.wire.families import max_gt_s_of_gpu
+from hinan.wire.identity import coherent_evidence, gpu_name, role_of
 from hinan.wire.link import speeds_of_raw
 from hinan.wire.model import Buses, Function, Link, Machine, NumaNode, Role
 from hinan.wire.readers.xml_tree import mask_bits, parse
@@ -54,7 +55,7 @@ def read(text: str) -> Machine | None:
         cpu_model=model,
         product=product,
         nic_names=found.nics,
-        coherent_link=link or coherent_evidence(None, product, model),
+        coherent_link=link or coherent_evidence(None, None, product, model),
         coherent_bytes_per_s=bandwidth,
         sources=("hwloc XML",),
         notes=notes,
@@ -120,7 +121,7 @@ def _function(item: Element, address: str, parent: str | None, near: tuple[int, 
         numa_affinity=near if len(near) > 1 else (),
         link=_link(raw * 1e9 if raw else None, max_gt_s_of_gpu(vendor, device) if role is Role.GPU else None),
         buses=Buses(split_address(address)[1], int(buses["sec"], 16), int(buses["sub"], 16)) if buses else None,
-        coherent_link=coherent_evidence(device, name) if role is Role.GPU else None,
+        coherent_link=coherent_evidence(vendor, device, name) if role is Role.GPU else None,
     )
 
 
@@ -147,7 +148,7 @@ def _os_device(item: Element, parent: str, found: _Found) -> None:
 
 
 def _replace(function: Function, gpu_index: int, name: str | None) -> Function:
-    link = coherent_evidence(function.device_id, name)
+    link = coherent_evidence(function.vendor_id, function.device_id, name)
     link = function.coherent_link or link
     return msgspec.structs.replace(function, gpu_index=gpu_index, name=name, coherent_link=link)
 

@@ -93,18 +93,18 @@ def _function(pci: Element, address: str, parent: str | None, node: int | None) 
         numa_node=node,
         link=Link(cap_gt_s=speed or None, cap_width=width or None),
         gpu_index=_int(gpu.get("dev")) if gpu is not None else None,
-        coherent_link=_coherent(gpu, device) if role is Role.GPU else None,
+        coherent_link=_coherent(gpu, vendor, device) if role is Role.GPU else None,
         nvlinks=_links(gpu) if gpu is not None else None,
         gpudirect=_gdr(pci),
     )
 
 
-def _coherent(gpu: Element | None, device: int | None) -> str | None:
+def _coherent(gpu: Element | None, vendor: int | None, device: int | None) -> str | None:
     if gpu is not None and gpu.find("c2c") is not None:
         return "NVLink-C2C (<c2c> in the topology)"
     if gpu is not None and any(link.get("tclass") == _CPU_NVLINK_CLASS for link in gpu.findall("nvlink")):
         return "NVLink between GPU and CPU (POWER)"
-    return coherent_evidence(device)
+    return coherent_evidence(vendor, device)
 
 
 def _links(gpu: Element) -> int | None:

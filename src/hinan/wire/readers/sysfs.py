@@ -37,7 +37,7 @@ def read(root: Path = Path("/")) -> Machine:
         cpu_model=model[1] if model else None,
         cpu_arch="arm64" if "CPU implementer" in cpuinfo else "x86_64" if model else None,
         product=product,
-        coherent_link=coherent_evidence(None, product),
+        coherent_link=coherent_evidence(None, None, product),
         iommu_mode=(IommuMode.OFF if functions and not grouped else modes.pop() if len(modes) == 1 else None),
         iomem=memory.iomem if memory else (),
         virtual=("the CPU has the hypervisor flag",) if re.search(r"^flags\s*:.*\bhypervisor\b", cpuinfo, re.M) else (),
@@ -94,7 +94,7 @@ def _function(entry: Path) -> tuple[str, Function] | None:
         iommu_mode=_GROUP_MODES.get((_text(group / "type") or "").strip()),
         physical_function=parse_address(physical.resolve().name) if physical.exists() else None,
         virtual_functions=_int(entry / "sriov_numvfs"),
-        coherent_link=coherent_evidence(device) if role is Role.GPU and vendor == 0x10DE else None,
+        coherent_link=coherent_evidence(vendor, device) if role is Role.GPU else None,
     )  # fmt: skip
 
 
