@@ -19,6 +19,7 @@ from hinan.wire.join import NCCL, dispute_note, join_functions, mixed_evidence
 from hinan.wire.missing import lost_from_measurements, lost_from_topology
 from hinan.wire.missing import notes as missing_notes
 from hinan.wire.model import Function, Gpu, Link, Machine, NumaNode, Port, Role
+from hinan.wire.numbering import indices_of
 from hinan.wire.sriov import is_virtual, with_physical
 from hinan.wire.suspects import mark_suspects
 
@@ -170,17 +171,28 @@ def _number_gpus(functions: dict[str, Function], told: tuple[Gpu, ...]) -> tuple
         index = function.gpu_index if counted and function.gpu_index is not None else rank
         name = function.name or gpu_name(function.vendor_id, function.device_id)
         found[index] = Gpu(
-            index=index, address=function.address, name=name, numa_node=function.numa_node, off_bus=function.off_bus
-        )
+            index=index, address=function.address, vendor_id=function.vendor_id, name=name, numa_node=function.numa_node,
+            off_bus=function.off_bus,
+        )  # fmt: skip
+    listed = tuple(found.values())
     index_of = {gpu.address: index for index, gpu in found.items()}
     lost = lost_from_measurements(told, functions)
     index_of |= {address: free for free, address in enumerate(sorted(lost), max(found, default=-1) + 1)}
     for gpu in told:
         if gpu.address is not None and on_bus and gpu.address not in index_of:
             continue
-        index = index_of.get(gpu.address, gpu.index) if gpu.address else gpu.index
-        found[index] = _join_gpu(found.get(index), gpu, index, lost.get(gpu.address or ""))
+        place = index_of.get(gpu.address, gpu.index) if gpu.address else _index_of(listed, gpu)
+        if place is None:
+            continue
+        found[place] = _join_gpu(found.get(place), gpu, place, lost.get(gpu.address or ""))
     return tuple(found[index] for index in sorted(found)), missing_notes(told, functions, lost)
+
+
+def _index_of(listed: tuple[Gpu, ...], told: Gpu) -> int | None:
+    """Our index of a GPU that a tool tells by its number; None if it is none of those on the bus."""
+    indices = indices_of(listed, told.vendor_id)
+    others = len(indices) < len(listed)  # GPUs of other vendors, which the tool does not count, have numbers too
+    return indices.get(told.index, None if others else told.index)
 
 
 def _join_gpu(known: Gpu | None, told: Gpu, index: int, off_bus: str | None) -> Gpu:

@@ -168,6 +168,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     index: Count
     address: Address | None = None
+    vendor_id: Count | None = None  # whose tools count it
     name: str | None = None
     numa_node: Count | None = None
     numa_affinity: tuple[Count, ...] = ()
@@ -196,6 +197,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     gpu_index: Count | None = None
     gpu_address: Address | None = None
     gpu_name: str | None = None
+    vendor_id: Count | None = None  # whose GPUs the tool that measured counts
     numa_node: Count | None = None
     engine: str | None = None  # ce: copy engine, sm: a kernel
     size_bytes: Count | None = None

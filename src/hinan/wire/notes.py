@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from hinan.wire.address import short_address
 from hinan.wire.case import IMPOSSIBLE_RATIO, Question
 from hinan.wire.families import TUNNEL_GT_S, is_card_bridge, is_tunnel
-from hinan.wire.measured import best_measurement, too_small_bytes
+from hinan.wire.identity import NVIDIA, gpu_name
+from hinan.wire.measured import best_measurement, strangers, too_small_bytes
 from hinan.wire.model import Gpu, Machine, Role
+from hinan.wire.numbering import number_of
 from hinan.wire.path import Path, mps_of, path_ceiling
 from hinan.wire.placement import Placement
 from hinan.wire.transport import coherent_link_of, shared_memory_of
@@ -76,12 +78,20 @@ def _links(machine: Machine, gpu: Gpu, path: Path, placement: Placement, questio
 
 
 def _stopwatch(machine: Machine, gpu: Gpu) -> Iterator[str]:
+    for m in strangers(machine, gpu):
+        yield f"{m.source} measured another GPU ({m.gpu_name}; this one is {_known_as(machine, gpu)}): not taken"
     largest = too_small_bytes(machine, gpu)
     if largest is not None:
         yield (
             f"copies of at most {largest:,} bytes were measured: too small to fill the link, so they say nothing of its "
             "rate (a log that was cut?)"
         )
+
+
+def _known_as(machine: Machine, gpu: Gpu) -> str:
+    function = machine.functions.get(gpu.address or "")
+    listed = gpu_name(function.vendor_id, function.device_id) if function else None
+    return listed or gpu.name or "of another vendor"
 
 
 def _place(machine: Machine, placement: Placement) -> Iterator[str]:
@@ -97,10 +107,16 @@ def _storage(machine: Machine, gpu: Gpu) -> Iterator[str]:
     proof = best_measurement(machine, gpu, None, "gds_write")
     if proof is not None:
         yield f"GDS: measured {proof.bytes_per_s / (1 << 30):.1f} GiB/s write ({proof.source})"
-    elif gds is not None and gds.nvme_supported and gds.gpus_supported.get(gpu.index, True):
+    elif gds is not None and gds.nvme_supported and gds.gpus_supported.get(_number(machine, gpu), True):
         yield "GDS: possible, unproven (gdscheck tells capability; gdsio -x 0 with compatibility mode off is proof)"
     elif gds is not None and gds.nvme_supported is False:
         yield "GDS: nvidia-fs does not serve NVMe here; a write would go through RAM"
+
+
+def _number(machine: Machine, gpu: Gpu) -> int:
+    """gdscheck's number of this GPU; ours where it counts none."""
+    number = number_of(machine.gpus, gpu, NVIDIA)
+    return gpu.index if number is None else number
 
 
 def _peers(machine: Machine, gpu: Gpu) -> Iterator[str]:
