@@ -1,70 +1,22 @@
-"""Joining descriptions of one machine, then drawing the conclusions that every reader leaves to us.
+"""The conclusions on a machine that every reader leaves to us.
 
-Owns:      precedence between sources, parents from bus numbers, port kinds from the tree, and GPU numbering.
-Promises:  order of the sources does not matter; a fact once known is never overwritten by a weaker source. What they
-           contradict each other on is unknown (`join`).
+Owns:      parents from bus numbers, port kinds from the tree. GPUs are numbered by `gpus`; several
+           descriptions are one before they come here (`merge`).
+Promises:  assembling what is assembled changes nothing.
 Relies on: `nvidia-smi`, NVML and nvbandwidth counting GPUs in PCI address order, unless the source says an index.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import msgspec
 
+from hinan.wire import disputes
 from hinan.wire.address import split_address
-from hinan.wire.identity import gpu_name, virtual_vendor
-from hinan.wire.join import NCCL, dispute_note, join_functions, mixed_evidence
-from hinan.wire.missing import lost_from_measurements, lost_from_topology
-from hinan.wire.missing import notes as missing_notes
-from hinan.wire.model import Function, Gpu, Link, Machine, NumaNode, Port, Role
-from hinan.wire.numbering import indices_of
-from hinan.wire.sriov import is_virtual, with_physical
+from hinan.wire.gpus import number_gpus
+from hinan.wire.identity import virtual_vendor
+from hinan.wire.model import Function, Link, Machine, Port, Role
+from hinan.wire.sriov import with_physical
 from hinan.wire.suspects import mark_suspects
-
-_RANK = ("sysfs", "lspci -vvv", "hwloc XML", "NCCL topology", "lspci -tv", "lspci")
-
-
-def merge(machines: Sequence[Machine]) -> Machine:
-    """One machine of several descriptions; the more detailed source wins where two know the same field."""
-    ordered = sorted(machines, key=lambda m: (min((_rank(s) for s in m.sources), default=99), m.sources))
-    merged: dict[str, Any] = {}
-    for machine in ordered:
-        smaller_end = NCCL in machine.sources and NCCL not in merged.get("sources", ())
-        for name in Machine.__struct_fields__:
-            merged[name] = _join(name, merged.get(name), getattr(machine, name), smaller_end=smaller_end)
-    merged["mixed"] = merged.get("mixed") or mixed_evidence(machines)
-    for address, evidence in lost_from_topology(machines).items():
-        merged["functions"][address] = msgspec.structs.replace(merged["functions"][address], off_bus=evidence)
-    return Machine(**merged)
-
-
-def _rank(source: str) -> int:
-    return _RANK.index(source) if source in _RANK else len(_RANK)
-
-
-def _join(name: str, known: Any, new: Any, *, smaller_end: bool) -> Any:
-    """One field of the machine from two sources; `known` is the stronger."""
-    if known is None:
-        return new
-    if name == "functions":
-        both = {a: join_functions(known[a], new[a], smaller_end=smaller_end) for a in known.keys() & new.keys()}
-        return {**new, **known, **both}
-    if name == "nodes":
-        return _join_nodes(known, new)
-    if isinstance(known, tuple):
-        return known + tuple(item for item in new if item not in known)
-    return new | known if isinstance(known, dict) else known
-
-
-def _join_nodes(known: tuple[NumaNode, ...], new: tuple[NumaNode, ...]) -> tuple[NumaNode, ...]:
-    nodes = {node.index: node for node in known}
-    for node in new:
-        mine = nodes.get(node.index, node)
-        changes = {f: getattr(node, f) for f in NumaNode.__struct_fields__ if getattr(mine, f) in (None, {}, ())}
-        nodes[node.index] = msgspec.structs.replace(mine, **changes)
-    return tuple(nodes[index] for index in sorted(nodes))
 
 
 def assemble(machine: Machine) -> Machine:
@@ -73,13 +25,12 @@ def assemble(machine: Machine) -> Machine:
     functions = _name_ports(functions)
     functions = mark_suspects(_without_emulated_links(functions))
     virtual = machine.virtual + _hypervisors(functions)
-    gpus, notes = _number_gpus(functions, machine.gpus)
-    notes += dispute_note(functions)
+    gpus, notes = number_gpus(functions, machine.gpus, machine.nodes)
+    known = msgspec.structs.replace(machine, functions=functions, gpus=gpus, virtual=tuple(dict.fromkeys(virtual)))
+    notes += disputes.note(known)
     if machine.mixed is not None:
         notes += (f"these files are not of one machine ({machine.mixed}): who shares a link with whom is unknown",)
-    return msgspec.structs.replace(
-        machine, functions=functions, gpus=gpus, virtual=tuple(dict.fromkeys(virtual)), notes=machine.notes + notes
-    )
+    return msgspec.structs.replace(known, notes=tuple(dict.fromkeys(machine.notes + notes)))
 
 
 def _connect(functions: dict[str, Function]) -> dict[str, Function]:
@@ -159,44 +110,3 @@ def _without_emulated_links(functions: dict[str, Function]) -> dict[str, Functio
 def _hypervisors(functions: dict[str, Function]) -> tuple[str, ...]:
     names = sorted({name for f in functions.values() if (name := virtual_vendor(f.vendor_id))})
     return (f"{' and '.join(names)} devices on the bus",) if names else ()
-
-
-def _number_gpus(functions: dict[str, Function], told: tuple[Gpu, ...]) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
-    """GPUs by index: those on the bus first, what other sources told joined by address, else by index."""
-    on_bus = [f for _, f in sorted(functions.items()) if f.role is Role.GPU and not is_virtual(f, functions)]
-    indices = [f.gpu_index for f in on_bus]
-    counted = len(set(indices)) == len(indices) and None not in indices
-    found: dict[int, Gpu] = {}
-    for rank, function in enumerate(on_bus):
-        index = function.gpu_index if counted and function.gpu_index is not None else rank
-        name = function.name or gpu_name(function.vendor_id, function.device_id)
-        found[index] = Gpu(
-            index=index, address=function.address, vendor_id=function.vendor_id, name=name, numa_node=function.numa_node,
-            off_bus=function.off_bus,
-        )  # fmt: skip
-    listed = tuple(found.values())
-    index_of = {gpu.address: index for index, gpu in found.items()}
-    lost = lost_from_measurements(told, functions)
-    index_of |= {address: free for free, address in enumerate(sorted(lost), max(found, default=-1) + 1)}
-    for gpu in told:
-        if gpu.address is not None and on_bus and gpu.address not in index_of:
-            continue
-        place = index_of.get(gpu.address, gpu.index) if gpu.address else _index_of(listed, gpu)
-        if place is None:
-            continue
-        found[place] = _join_gpu(found.get(place), gpu, place, lost.get(gpu.address or ""))
-    return tuple(found[index] for index in sorted(found)), missing_notes(told, functions, lost)
-
-
-def _index_of(listed: tuple[Gpu, ...], told: Gpu) -> int | None:
-    """Our index of a GPU that a tool tells by its number; None if it is none of those on the bus."""
-    indices = indices_of(listed, told.vendor_id)
-    others = len(indices) < len(listed)  # GPUs of other vendors, which the tool does not count, have numbers too
-    return indices.get(told.index, None if others else told.index)
-
-
-def _join_gpu(known: Gpu | None, told: Gpu, index: int, off_bus: str | None) -> Gpu:
-    if known is None:
-        return msgspec.structs.replace(told, index=index, off_bus=off_bus or told.off_bus)
-    changes = {f: getattr(told, f) for f in Gpu.__struct_fields__ if f != "index" and getattr(known, f) in (None, (), {})}
-    return msgspec.structs.replace(known, **changes)

@@ -110,8 +110,10 @@ def _short_nodes(machine: Machine, state_bytes: int) -> list[Finding]:
 
 
 def iommu_of(machine: Machine, gpu: Gpu) -> IommuMode | None:
-    """The mode in front of this GPU: its group's, else the machine's."""
+    """The mode in front of this GPU: its group's, else the machine's; None also where sources contradict each other."""
     function = machine.functions.get(gpu.address or "")
+    if "iommu_mode" in machine.disputed or (function is not None and "iommu_mode" in function.disputed):
+        return None
     return (function.iommu_mode if function else None) or machine.iommu_mode
 
 

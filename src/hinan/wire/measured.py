@@ -57,6 +57,8 @@ def _is_another(machine: Machine, gpu: Gpu, m: Measurement) -> bool:
     ids = (function.vendor_id, function.device_id) if function else (gpu.vendor_id, None)
     if None not in (_vendor_of(m), ids[0]) and _vendor_of(m) != ids[0]:
         return True
+    if m.gpu_name and "name" in gpu.disputed:  # logs of two products under one number: nobody knows which is here
+        return True
     return surely_differ(m.gpu_name, gpu.name, function.name if function else None, gpu_name(*ids))
 
 

@@ -175,6 +175,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     memory_node: Count | None = None  # `GPU NUMA ID`: the GPU's own memory as a node; it has no CPUs
     relations: dict[str, str] = {}
     off_bus: str | None = None  # as of a function; or no bus source lists a GPU that another source names
+    disputed: dict[str, tuple[str, ...]] = {}  # as of a function
 
 
 class NumaNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -185,6 +186,7 @@ class NumaNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     size_bytes: Count | None = None
     free_bytes: Count | None = None
     distances: dict[Count, Count] = {}
+    disputed: dict[str, tuple[str, ...]] = {}  # as of a function
     ranges: tuple[Window, ...] = ()  # physical addresses that lie on this node, where a source tells them
 
 
@@ -240,6 +242,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     measurements: tuple[Measurement, ...] = ()
     nic_names: dict[str, Address] = {}
     virtual: tuple[str, ...] = ()  # evidence that a hypervisor tells the tree
+    disputed: dict[str, tuple[str, ...]] = {}  # as of a function
     mixed: str | None = None  # evidence that the sources are of different machines
     sources: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

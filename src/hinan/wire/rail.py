@@ -110,7 +110,7 @@ def _near(machine: Machine, gpu: Gpu, *, labels: bool) -> tuple[_Nics, str]:
             return _named(machine, [a for a in switched if steps[a] == min(steps.values())]), "same switch"
     ranks = {other: _NEARNESS.index(word) for other, word in gpu.relations.items() if word in _NEARNESS}
     ranks = {other: rank for other, rank in ranks.items() if not other.startswith("GPU")}
-    if labels and ranks:
+    if labels and ranks and "relations" not in gpu.disputed:
         best = min(ranks.values())
         names = sorted((other for other, rank in ranks.items() if rank == best), key=_natural)
         return tuple((name, machine.nic_names.get(name)) for name in names), f"{_NEARNESS[best]} in topo -m"
