@@ -82,7 +82,7 @@ def wire(
         return
     if every:
         answers = [report.report_gpu(machine, each, question) for each in machine.gpus]
-        show_json({"gpus": [keys(a) for a in answers]}) if as_json else show(render.render_all(answers, machine))
+        show_json({"gpus": [keys(a) for a in answers]}) if as_json else show(render.render_all(answers))
         return
     if paths:
         _paths(machine, one, as_json)
@@ -147,6 +147,7 @@ def check(
     from hinan.wire import render
     from hinan.wire.case import Question
     from hinan.wire.check import check_machine
+    from hinan.wire.notes import notes_of_machine
 
     asked = context.obj.after(Asked(sources, sample, state, None))
     machine = machine_of(asked)
@@ -155,13 +156,15 @@ def check(
         state_bytes=state_of(asked), buffer_node=node_of(machine, buffer_node), buffers=buffers, under_load=under_load
     )
     found = check_machine(machine, question)
+    notes = notes_of_machine(machine, question)
     if as_json:
-        show_json({"findings": msgspec.to_builtins(found), "gpus": len(machine.gpus), "sources": list(machine.sources)})
+        plain = {"findings": msgspec.to_builtins(found), "gpus": len(machine.gpus), "sources": list(machine.sources)}
+        show_json(plain | {"notes": list(notes)})
     elif found:
-        show([line for finding in found for line in render.wrapped("!", render.sentence(finding))])
+        show([line for f in found for line in render.wrapped("!", render.sentence(f))] + render.noted(notes))
     else:
-        notes = [line for note in machine.notes for line in render.wrapped("i", note)]
-        show([f"nothing found on the paths of {len(machine.gpus)} GPUs (read from: {', '.join(machine.sources)})", *notes])
+        nothing = f"nothing found on the paths of {len(machine.gpus)} GPUs (read from: {', '.join(machine.sources)})"
+        show([nothing, *render.noted(notes)])
     if found:
         raise typer.Exit(1)
 

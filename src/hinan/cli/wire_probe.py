@@ -43,4 +43,4 @@ def print_measured(machine: Machine, *, as_json: bool) -> None:
     from hinan.wire.render import render_all
 
     answers = [report.report_gpu(machine, gpu, Question()) for gpu in machine.gpus]
-    show_json({"gpus": [report.summary(answer) for answer in answers]}) if as_json else show(render_all(answers, machine))
+    show_json({"gpus": [report.summary(answer) for answer in answers]}) if as_json else show(render_all(answers))

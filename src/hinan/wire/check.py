@@ -83,14 +83,29 @@ def _node(case: Case) -> Iterator[Finding]:
 
 
 def _ram(case: Case) -> Iterator[Finding]:
-    node = next((n for n in case.machine.nodes if n.index == node_for_gpu(case.machine, case.gpu.index).node), None)
-    state = case.question.state_bytes
-    if node is None or node.free_bytes is None or state is None or state <= node.free_bytes:
+    """All ranks of a node evacuate into the same memory. Slots that a run has made already take no more of it."""
+    machine, state = case.machine, case.question.state_bytes
+    lands = {gpu.index: _lands_on(case.question, machine, gpu) for gpu in machine.gpus if gpu.off_bus is None}
+    node = next((n for n in machine.nodes if n.index == lands.get(case.gpu.index)), None)
+    if node is None or node.free_bytes is None or state is None:
         return
+    ranks = sum(where == node.index for where in lands.values())
+    if ranks * state <= node.free_bytes:
+        return
+    asked = f"{state / 1e9:.1f} GB are asked" if ranks == 1 else (
+        f"{ranks} GPUs evacuate {state / 1e9:.1f} GB each to it, {ranks * state / 1e9:.1f} GB together"
+    )  # fmt: skip
     yield case.finding(
-        "ram-short", None, f"node {node.index} has {node.free_bytes / 1e9:.1f} GB free, {state / 1e9:.1f} GB are asked",
+        "ram-short", None, f"node {node.index} has {node.free_bytes / 1e9:.1f} GB free, {asked}",
         "pinning fails or takes pages of another node", "free the page cache first, or evacuate in a ring",
     )  # fmt: skip
+
+
+def _lands_on(question: Question, machine: Machine, gpu: Gpu) -> int | None:
+    """The node that must still have room for this GPU's state; None: unknown, or a slot is made already."""
+    if gpu.address in question.buffers:
+        return None
+    return question.buffer_node if question.buffer_node is not None else node_for_gpu(machine, gpu.index).node
 
 
 def _short_nodes(machine: Machine, state_bytes: int) -> list[Finding]:

@@ -23,6 +23,7 @@ from hinan.wire.path import mps_of, path_ceiling, path_up
 from hinan.wire.readers.iomem import claimants
 from hinan.wire.root_complex import MEMORY, NOWHERE, UNKNOWN
 from hinan.wire.tlp import Request, writes
+from hinan.wire.transport import coherent_link_of
 
 SHOWN_PACKETS = 3
 _WALK = "the walk if it translated this number (illustration)"
@@ -94,6 +95,7 @@ def explain(
     path = path_up(machine, requester) if requester else None
     mps = mps_of(path.hops) if path else None
     sender = requester or "0000:00:00.0"
+    coherent = device is None and gpu is not None and coherent_link_of(machine, gpu) is not None
     mode = iommu_of(machine, gpu) if gpu is not None else machine.iommu_mode
     route = route_write(machine, requester, address) if address is not None and requester in machine.functions else None
     ranges = claimants(machine.iomem if told.iomem is None else told.iomem, address) if address is not None else ()
@@ -125,7 +127,7 @@ def explain(
         pages=told.pages,
         guest=bool(machine.virtual),
         guest_pages=told.virtual,
-        ceiling_bytes_per_s=path_ceiling(path)[0] if path else None,
+        ceiling_bytes_per_s=path_ceiling(path)[0] if path and not coherent else None,
     )
 
 
