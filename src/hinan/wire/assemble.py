@@ -78,23 +78,27 @@ def _without_loops(functions: dict[str, Function]) -> dict[str, Function]:
 
 def _name_ports(functions: dict[str, Function]) -> dict[str, Function]:
     """Ports where the source has no Express capability: root port, then upstream and downstream in turns."""
-    named: dict[str, Function] = {}
+    with_bridges = {f.parent for f in functions.values() if f.role is Role.BRIDGE}
+    ports: dict[str, Port | None] = {}
+    for function in functions.values():
+        chain: list[Function] = []  # up to a port that is known; not by recursion, which a deep tree would exhaust
+        at: Function | None = function
+        while at is not None and at.address not in ports:
+            chain.append(at)
+            at = functions.get(at.parent or "")
+        for each in reversed(chain):
+            ports[each.address] = _port(each, ports.get(each.parent or ""), each.address in with_bridges)
+    return {address: msgspec.structs.replace(f, port=ports[address]) for address, f in functions.items()}
 
-    def port_of(function: Function) -> Port | None:
-        if function.port is not None or function.role is not Role.BRIDGE:
-            return function.port or Port.ENDPOINT
-        if function.at_root:
-            return Port.ROOT
-        parent = functions.get(function.parent or "")
-        above = port_of(parent) if parent is not None else None
-        bridges_below = any(f.parent == function.address and f.role is Role.BRIDGE for f in functions.values())
-        if above in (Port.ROOT, Port.DOWN):
-            return Port.UP if bridges_below else Port.LEGACY
-        return Port.DOWN if above is Port.UP else None
 
-    for address, function in functions.items():
-        named[address] = msgspec.structs.replace(function, port=port_of(function))
-    return named
+def _port(function: Function, above: Port | None, bridges_below: bool) -> Port | None:
+    if function.port is not None or function.role is not Role.BRIDGE:
+        return function.port or Port.ENDPOINT
+    if function.at_root:
+        return Port.ROOT
+    if above in (Port.ROOT, Port.DOWN):
+        return Port.UP if bridges_below else Port.LEGACY
+    return Port.DOWN if above is Port.UP else None
 
 
 def _without_emulated_links(functions: dict[str, Function]) -> dict[str, Function]:

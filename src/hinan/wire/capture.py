@@ -9,6 +9,8 @@ Never:     pickles.
 from __future__ import annotations
 
 import json
+from math import isfinite
+from typing import NoReturn
 
 import msgspec
 
@@ -44,7 +46,7 @@ def read(text: str) -> Machine | None:
         FormatError: a value has the wrong type, or cannot be (a negative node, an MPS of 200 bytes).
     """
     try:
-        document = json.loads(text, parse_constant=_refuse)
+        document = json.loads(text, parse_constant=_refuse, parse_float=_float, parse_int=_int)
     except (ValueError, RecursionError) as error:
         if '"hinan_wire"' in text[:200]:
             raise FormatError(f"this capture file is cut or damaged ({error}); copy it again") from error
@@ -52,7 +54,7 @@ def read(text: str) -> Machine | None:
     if not isinstance(document, dict) or "hinan_wire" not in document:
         return None
     version = document["hinan_wire"]
-    if not isinstance(version, int) or version > VERSION:
+    if type(version) is not int or version > VERSION:
         raise FormatFromFuture(f"capture format {version!r}; this hinan reads up to {VERSION}", version=version)
     try:
         machine = msgspec.convert(document.get("machine"), Machine, str_keys=True)
@@ -62,9 +64,19 @@ def read(text: str) -> Machine | None:
     return machine
 
 
-def _refuse(constant: str) -> None:
+def _refuse(constant: str) -> NoReturn:
     """JSON has no NaN and no Infinity; Python's reader would take them."""
     raise ValueError(f"{constant} is no number")
+
+
+def _float(text: str) -> float:
+    number = float(text)
+    return number if isfinite(number) else _refuse(text)
+
+
+def _int(text: str) -> int:
+    """Nothing in a machine is larger than an address."""
+    return int(text) if len(text) <= 20 and int(text) < 1 << 64 else _refuse(text[:24])
 
 
 def _check_places(machine: Machine) -> None:

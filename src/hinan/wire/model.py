@@ -80,8 +80,13 @@ class Acs(msgspec.Struct, frozen=True, kw_only=True):
     direct_translated: bool = False
 
     @property
+    def redirects_requests(self) -> bool:
+        """Does a write to a peer go to the root? Completion redirect moves answers only."""
+        return self.request_redirect or self.egress_control
+
+    @property
     def redirects(self) -> bool:
-        """Does a peer request go to the root? Linux counts RR, CR and EC (p2pdma.c); not SrcValid, not UF."""
+        """Is peer to peer no way for the kernel? Linux counts RR, CR and EC (p2pdma.c); not SrcValid, not UF."""
         return self.request_redirect or self.completion_redirect or self.egress_control
 
 

@@ -97,6 +97,8 @@ def _link(hop: Hop, segment: Segment, report: Report) -> str:
         text = f"{hop.cap_gt_s:g} GT/s{now} x{hop.width if hop.width is not None else '?'}"
     elif hop.now_gt_s is not None:
         text = f"{hop.now_gt_s:g} GT/s x{hop.width or '?'} as read now, capability unknown"
+    elif hop.ceiling_bytes_per_s is None and segment.ceiling_bytes_per_s is not None:
+        text = "speed and width told by the port's end only"
     elif segment.ceiling_bytes_per_s is not None:
         text = "speed and width unknown, bandwidth reported"
     else:

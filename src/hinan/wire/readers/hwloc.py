@@ -42,8 +42,7 @@ def read(text: str) -> Machine | None:
     if root is None or root.tag != "topology":
         return None
     found = _Found()
-    for item in root.findall("object"):
-        _descend(item, None, (), found)
+    _descend(root, found)
     nodes = _distances(root, found.nodes)
     product = found.infos.get("DMIProductName") or found.infos.get("PlatformModel")
     model = found.infos.get("CPUModel")
@@ -62,7 +61,19 @@ def read(text: str) -> Machine | None:
     )
 
 
-def _descend(item: Element, parent: str | None, near: tuple[int, ...], found: _Found) -> None:
+def _descend(root: Element, found: _Found) -> None:
+    """Every object, depth first, in the file's order; without recursion, since a file may nest as deep as it likes."""
+    stack: list[tuple[Element, str | None, tuple[int, ...]]] = [
+        (item, None, ()) for item in reversed(root.findall("object"))
+    ]
+    while stack:
+        item, parent, near = stack.pop()
+        below, near = _object(item, parent, near, found)
+        stack.extend((child, below, near) for child in reversed(item.findall("object")))
+
+
+def _object(item: Element, parent: str | None, near: tuple[int, ...], found: _Found) -> tuple[str | None, tuple[int, ...]]:
+    """One object; the PCI function and the nodes that its children are below."""
     kind = item.get("type", "")
     bits = mask_bits(item.get("nodeset"))
     if bits is not None:
@@ -79,8 +90,7 @@ def _descend(item: Element, parent: str | None, near: tuple[int, ...], found: _F
         found.functions[address] = _function(item, address, parent, near)
     if kind == "OSDev" and parent is not None:
         _os_device(item, parent, found)
-    for child in item.findall("object"):
-        _descend(child, address or parent, near, found)
+    return address or parent, near
 
 
 def _numa_node(item: Element, found: _Found) -> None:
