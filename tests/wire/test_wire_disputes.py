@@ -115,6 +115,9 @@ def test_matrices_on_nics() -> None:
     assert machine.gpus[0].relations == {"GPU1": "NV18"}
     assert nic_for_gpu(machine, 0).nic is None
     assert nic_for_gpu(machine, 1).nic == "NIC1"
+    left = both_ways(MATRIX, MATRIX.replace("NV18\tPIX\tSYS", "NV18\tNODE\tSYS"))
+    assert left.gpus[0].relations == {"GPU1": "NV18", "NIC1": "SYS"}
+    assert nic_for_gpu(left, 0).nic is None  # NIC0 is nearer, by whatever label
 
 
 def test_logs_of_two_products_under_one_number() -> None:
@@ -130,7 +133,8 @@ def test_logs_of_two_products_under_one_number() -> None:
 def test_the_iommu() -> None:
     """gdscheck says disabled, the groups translate: unknown, for the machine and for each GPU."""
     machine = sources.read_texts([dumps.LSPCI_VVV])
-    translated = capture.write(msgspec.structs.replace(machine, iommu_mode=IommuMode.TRANSLATED))
+    grouped = {a: msgspec.structs.replace(f, iommu_mode=IommuMode.TRANSLATED) for a, f in machine.functions.items()}
+    translated = capture.write(msgspec.structs.replace(machine, iommu_mode=IommuMode.TRANSLATED, functions=grouped))
     found = both_ways(translated, dumps.GDSCHECK.format(compat="false"))
     assert "IOMMU off or translated" in contradiction(found)
     assert [iommu_of(found, gpu) for gpu in found.gpus] == [None, None]
