@@ -131,9 +131,17 @@ def test_another_node_costs_what_was_measured_there() -> None:
 
 
 def test_ram_short() -> None:
-    """Node 1 has 1 GiB free."""
+    """Node 1 has 1 GiB free, and two GPUs that evacuate to it."""
     assert codes(dumps.LSPCI_VVV, dumps.NUMACTL, state_bytes=10**10) == ["ram-short"]
-    assert codes(dumps.LSPCI_VVV, dumps.NUMACTL, state_bytes=10**9) == []
+    assert codes(dumps.LSPCI_VVV, dumps.NUMACTL, state_bytes=5 * 10**8) == []
+    (short,) = [f for f in check_machine(sources.read_texts([dumps.LSPCI_VVV, dumps.NUMACTL]), Question(state_bytes=10**9))
+                if f.code == "ram-short"]  # fmt: skip
+    assert short.evidence == "node 1 has 1.1 GB free, 2 GPUs evacuate 1.0 GB each to it, 2.0 GB together"
+    assert "ram-short" not in codes(dumps.LSPCI_VVV, dumps.NUMACTL, state_bytes=10**9, buffer_node=0)
+    made = {"0000:43:00.0": 1, "0000:44:00.0": 1}  # slots of a run: they take no more
+    assert codes(dumps.LSPCI_VVV, dumps.NUMACTL, state_bytes=10**10, buffers=made) == []
+    half = {"0000:43:00.0": 1}
+    assert codes(dumps.LSPCI_VVV, dumps.NUMACTL, state_bytes=10**9, buffers=half) == []
     assert codes(dumps.NUMACTL, state_bytes=10**10) == []  # no GPU: some node has room
     assert codes(dumps.NUMACTL, state_bytes=10**12) == ["ram-short"]
 

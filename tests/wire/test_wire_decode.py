@@ -9,6 +9,7 @@ from hinan.wire.case import Question
 from hinan.wire.decode import Route, route_write
 from hinan.wire.explain import Explanation, Told, explain, lines
 from hinan.wire.model import IomemRange, IommuMode, Machine
+from hinan.wire.peer import distance
 from hinan.wire.render import render
 from hinan.wire.report import report_gpu
 
@@ -189,3 +190,40 @@ def test_an_unknown_address_is_no_number() -> None:
     assert (found.walks, found.packets, found.packet_count) == ((), (), 0)
     assert {found.labels[key] for key in ("address", "route", "walks", "packets")} == {"unknown"}
     assert max(map(len, lines(found))) <= 100
+
+
+@pytest.mark.parametrize(("flag", "turns"), [("CmpltRedir", True), ("ReqRedir", False), ("EgressCtrl", False),
+                                             ("SrcValid", True), ("UpstreamFwd", True)])  # fmt: skip
+def test_which_acs_sends_a_write_to_the_root(flag: str, turns: bool) -> None:
+    """Completion redirect moves answers, and a write has none; for the kernel's distance it counts all the same."""
+    start = dumps.LSPCI_VVV.index("\n42:00.0 ")
+    text = dumps.LSPCI_VVV[:start] + dumps.LSPCI_VVV[start:].replace(f"{flag}-", f"{flag}+", 1)
+    found = route(0xA0000000, text)
+    assert found.destination == f"BAR 0 of {DRIVE.removeprefix('0000:')}"
+    assert [step.action for step in found.steps][1:3] == (["up", "turn"] if turns else ["redirect", "up"])
+    kernel = -2 if flag in ("CmpltRedir", "ReqRedir", "EgressCtrl") else 4
+    assert distance(sources.read_texts([text]), GPU, DRIVE) == kernel
+
+
+@pytest.mark.parametrize("flag", ["hotplug", "non-volatile", "hotplug non-volatile"])
+def test_room_for_memory_is_no_memory(flag: str) -> None:
+    """SRAT lines for DIMMs that may come, or that are none, make no address RAM."""
+    line = "[    0.01] ACPI: SRAT: Node 0 PXM 0 [mem 0x100000000-0x407fffffff]\n"
+    assert route(OUTSIDE, dumps.LSPCI_VVV, dumps.SRAT).destination == "system memory"
+    assert line in dumps.SRAT
+    assert route(OUTSIDE, dumps.LSPCI_VVV, dumps.SRAT.replace(line, f"{line[:-1]} {flag}\n")).destination == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        (0xD0010000, "none: the address is no RAM but e1000, see 3"),
+        (0x100000000, "page frame        physical         0x100000000"),
+        (0x900000000, "if it is RAM: no source tells"),
+    ],
+)
+def test_without_a_route_the_deepest_range_decides(address: int, words: str) -> None:
+    """/proc/iomem alone, no GPU: part 1 says what part 3 says."""
+    machine = sources.read_texts([dumps.IOMEM])
+    found = explain(machine, None, address, size_bytes=16, told=Told(words="given", label="illustration"))
+    assert words in "\n".join(lines(found))

@@ -17,6 +17,7 @@ from hinan.trainer.probe import TorchCopier
 from hinan.wire import assemble, capture, sample, sources
 from hinan.wire.case import Question
 from hinan.wire.check import check_machine
+from hinan.wire.merge import merge
 from hinan.wire.model import Machine
 from hinan.wire.probe import Device, Timed, measure
 
@@ -58,7 +59,7 @@ def test_the_median_of_copies_after_the_first() -> None:
 
 def test_it_stands_beside_the_ceiling(capsys: pytest.CaptureFixture[str]) -> None:
     """Joined by address: torch's device 0 is the machine's GPU 4. 87 % of the ceiling proves the path."""
-    machine = assemble.assemble(assemble.merge([sample.machine(), measured()]))
+    machine = assemble.assemble(merge([sample.machine(), measured()]))
     assert check_machine(machine, Question()) == ()
     print_measured(machine, as_json=False)
     rows = capsys.readouterr().out.splitlines()
@@ -102,6 +103,6 @@ def test_without_a_gpu_it_is_an_error(tmp_path: Path) -> None:
 def test_a_real_device_is_faster_than_nothing_and_slower_than_its_ceiling() -> None:
     """On a machine with a GPU: a rate for each, below the link's ceiling."""
     here = sources.read_live()
-    machine = assemble.assemble(assemble.merge([here, measure(TorchCopier(), here, size_bytes=SIZE_BYTES, copies=5)]))
+    machine = assemble.assemble(merge([here, measure(TorchCopier(), here, size_bytes=SIZE_BYTES, copies=5)]))
     assert machine.measurements
     assert all(1e9 < m.bytes_per_s < 1e12 for m in machine.measurements)

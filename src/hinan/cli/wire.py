@@ -25,6 +25,8 @@ from hinan.cli.wire_options import (
     gpu_of,
     machine_of,
     node_of,
+    refuse_before_verb,
+    refuse_unused,
     show,
     show_json,
     state_of,
@@ -64,15 +66,23 @@ def wire(
     /proc/iomem, gdscheck, nvbandwidth, a capture file.
     """
     context.obj = Asked(sources, sample, state, gpu)
+    views = {"--all": every, "--paths": paths, "--legs": legs, "--svg": svg is not None, "--html": html is not None}
+    others = {"--json": as_json, "--buffer-node": buffer_node is not None, "--under-load": under_load}
     if context.invoked_subcommand is not None:
+        refuse_before_verb(context.invoked_subcommand, context.obj, [name for name, on in (views | others).items() if on])
         return
     from hinan.wire import render, report
     from hinan.wire.case import Question
 
-    _one_view(every=every, paths=paths, legs=legs and not as_json, drawn=svg is not None or html is not None)
+    refuse_unused(
+        views | {"--legs": legs and not as_json}, others | {"--gpu": gpu is not None, "--state": state is not None}
+    )
     machine = machine_of(context.obj)
     question = Question(state_bytes=state_of(context.obj), buffer_node=node_of(machine, buffer_node), under_load=under_load)
     keys = report.to_builtins if legs else report.summary
+    if every and as_json:
+        show_json({"gpus": [keys(report.report_gpu(machine, each, question)) for each in machine.gpus]})
+        return
     one = gpu_of(machine, gpu)
     if one is None:
         if svg is not None or html is not None:
@@ -81,8 +91,7 @@ def wire(
         show_json(keys(answer)) if as_json else show(render.render_without_gpu(answer, machine))
         return
     if every:
-        answers = [report.report_gpu(machine, each, question) for each in machine.gpus]
-        show_json({"gpus": [keys(a) for a in answers]}) if as_json else show(render.render_all(answers, machine))
+        show(render.render_all([report.report_gpu(machine, each, question) for each in machine.gpus]))
         return
     if paths:
         _paths(machine, one, as_json)
@@ -93,15 +102,6 @@ def wire(
         show_json(keys(answer))
     else:
         show(render.render_legs(answer) if legs else render.render(answer, machine))
-
-
-def _one_view(*, every: bool, paths: bool, legs: bool, drawn: bool) -> None:
-    """Refuses what would silently win over something else that was asked for."""
-    views = [name for name, on in (("--all", every), ("--paths", paths), ("--legs", legs)) if on]
-    if len(views) > 1:
-        raise ConfigError(f"{' and '.join(views)} are different views; ask for one after the other")
-    if drawn and (every or paths):
-        raise ConfigError(f"--svg and --html draw the path of one GPU; leave {views[0]} out, and say which with --gpu")
 
 
 def _paths(machine: Any, gpu: Any, as_json: bool) -> None:
@@ -147,6 +147,7 @@ def check(
     from hinan.wire import render
     from hinan.wire.case import Question
     from hinan.wire.check import check_machine
+    from hinan.wire.notes import notes_of_machine
 
     asked = context.obj.after(Asked(sources, sample, state, None))
     machine = machine_of(asked)
@@ -155,13 +156,15 @@ def check(
         state_bytes=state_of(asked), buffer_node=node_of(machine, buffer_node), buffers=buffers, under_load=under_load
     )
     found = check_machine(machine, question)
+    notes = notes_of_machine(machine, question)
     if as_json:
-        show_json({"findings": msgspec.to_builtins(found), "gpus": len(machine.gpus), "sources": list(machine.sources)})
+        plain = {"findings": msgspec.to_builtins(found), "gpus": len(machine.gpus), "sources": list(machine.sources)}
+        show_json(plain | {"notes": list(notes)})
     elif found:
-        show([line for finding in found for line in render.wrapped("!", render.sentence(finding))])
+        show([line for f in found for line in render.wrapped("!", render.sentence(f))] + render.noted(notes))
     else:
-        notes = [line for note in machine.notes for line in render.wrapped("i", note)]
-        show([f"nothing found on the paths of {len(machine.gpus)} GPUs (read from: {', '.join(machine.sources)})", *notes])
+        nothing = f"nothing found on the paths of {len(machine.gpus)} GPUs (read from: {', '.join(machine.sources)})"
+        show([nothing, *render.noted(notes)])
     if found:
         raise typer.Exit(1)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,7 +35,49 @@ class Asked:
         )
 
 
+_OF_VERB = {
+    "check": {"--from", "--sample", "--state"},
+    "explain": {"--from", "--sample", "--gpu"},
+    "capture": {"--from"},
+}  # fmt: skip
+"""Of the options that may stand before a verb, those that it uses."""
+
+
+def refuse_before_verb(verb: str, asked: Asked, others: Sequence[str]) -> None:
+    """Refuses options in front of a verb that would have no effect there.
+
+    Args:
+        others: options given that belong to `hinan wire` without a verb, or behind it.
+    """
+    given = {"--from": asked.sources, "--sample": asked.sample, "--state": asked.state, "--gpu": asked.gpu}
+    unused = [name for name, value in given.items() if value and name not in _OF_VERB.get(verb, ())]
+    if others or unused:
+        names = " and ".join([*others, *unused])
+        raise ConfigError(f"{names} before `{verb}` would have no effect; see `hinan wire {verb} --help` for what it takes")
+
+
+def refuse_unused(views: dict[str, bool], others: dict[str, bool]) -> None:
+    """Refuses what would silently win over something else that was asked for, or have no effect beside it."""
+    shown = [name for name in ("--all", "--paths", "--legs") if views[name]]
+    if len(shown) > 1:
+        raise ConfigError(f"{' and '.join(shown)} are different views; ask for one after the other")
+    if (views["--svg"] or views["--html"]) and shown and shown[0] != "--legs":
+        raise ConfigError(f"--svg and --html draw the path of one GPU; leave {shown[0]} out, and say which with --gpu")
+    useless = {"--all": ("--gpu",), "--paths": ("--state", "--buffer-node", "--under-load"),
+               "--legs": ("--buffer-node", "--under-load")}  # fmt: skip
+    unused = [name for view in shown for name in useless[view] if others[name]]
+    if unused:
+        raise ConfigError(f"{' and '.join(unused)} would have no effect with {shown[0]}; leave one of them out")
+
+
 def machine_of(asked: Asked) -> Any:
+    """The machine that was asked for.
+
+    Raises:
+        ConfigError: two of them are asked for, or a source cannot be read.
+    """
+    if asked.sample and asked.sources:
+        raise ConfigError("--sample is a machine of its own, and --from names another; leave one of them out")
     from hinan.wire import sample, sources
 
     if asked.sample:
@@ -85,7 +128,7 @@ def show(lines: list[str]) -> None:
 
 
 def show_json(value: Any) -> None:
-    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+    sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
 def write_file(path: Path, text: str) -> None:

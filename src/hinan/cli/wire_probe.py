@@ -26,13 +26,14 @@ def probe(
     """
     from hinan.trainer.probe import TorchCopier
     from hinan.wire import assemble, capture, sources
+    from hinan.wire.merge import merge
     from hinan.wire.probe import measure
 
     here = sources.read_live()
     found = measure(TorchCopier(), here, size_bytes=parse_bytes(size), copies=copies)
     if out is not None:
         write_file(out, capture.write(found))
-    print_measured(assemble.assemble(assemble.merge([here, found])), as_json=as_json)
+    print_measured(assemble.assemble(merge([here, found])), as_json=as_json)
 
 
 def print_measured(machine: Machine, *, as_json: bool) -> None:
@@ -42,4 +43,4 @@ def print_measured(machine: Machine, *, as_json: bool) -> None:
     from hinan.wire.render import render_all
 
     answers = [report.report_gpu(machine, gpu, Question()) for gpu in machine.gpus]
-    show_json({"gpus": [report.summary(answer) for answer in answers]}) if as_json else show(render_all(answers, machine))
+    show_json({"gpus": [report.summary(answer) for answer in answers]}) if as_json else show(render_all(answers))

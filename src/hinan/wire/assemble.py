@@ -1,86 +1,36 @@
-"""Joining descriptions of one machine, then drawing the conclusions that every reader leaves to us.
+"""The conclusions on a machine that every reader leaves to us.
 
-Owns:      precedence between sources, parents from bus numbers, port kinds from the tree, GPU numbering, and the mark
-           "suspect" on capabilities that nothing else in the machine agrees with.
-Promises:  order of the sources does not matter; a fact once known is never overwritten by a weaker source. What they
-           contradict each other on is unknown (`join`).
+Owns:      parents from bus numbers, port kinds from the tree. GPUs are numbered by `gpus`; several
+           descriptions are one before they come here (`merge`).
+Promises:  assembling what is assembled changes nothing.
 Relies on: `nvidia-smi`, NVML and nvbandwidth counting GPUs in PCI address order, unless the source says an index.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import msgspec
 
+from hinan.wire import disputes
 from hinan.wire.address import split_address
-from hinan.wire.identity import gpu_name, max_gt_s_of_gpu, virtual_vendor
-from hinan.wire.join import NCCL, dispute_note, join_functions, mixed_evidence
-from hinan.wire.link import speeds_of_raw
-from hinan.wire.missing import lost_from_measurements, lost_from_topology
-from hinan.wire.missing import notes as missing_notes
-from hinan.wire.model import Function, Gpu, Link, Machine, NumaNode, Port, Role
-from hinan.wire.sriov import is_virtual, with_physical
-
-_RANK = ("sysfs", "lspci -vvv", "hwloc XML", "NCCL topology", "lspci -tv", "lspci")
-SLOW_GT_S = 5.0  # generations 1 and 2: what a link idles at, and what no GPU of the last ten years is limited to
-
-
-def merge(machines: Sequence[Machine]) -> Machine:
-    """One machine of several descriptions; the more detailed source wins where two know the same field."""
-    ordered = sorted(machines, key=lambda m: (min((_rank(s) for s in m.sources), default=99), m.sources))
-    merged: dict[str, Any] = {}
-    for machine in ordered:
-        smaller_end = NCCL in machine.sources and NCCL not in merged.get("sources", ())
-        for name in Machine.__struct_fields__:
-            merged[name] = _join(name, merged.get(name), getattr(machine, name), smaller_end=smaller_end)
-    merged["mixed"] = merged.get("mixed") or mixed_evidence(machines)
-    for address, evidence in lost_from_topology(machines).items():
-        merged["functions"][address] = msgspec.structs.replace(merged["functions"][address], off_bus=evidence)
-    return Machine(**merged)
-
-
-def _rank(source: str) -> int:
-    return _RANK.index(source) if source in _RANK else len(_RANK)
-
-
-def _join(name: str, known: Any, new: Any, *, smaller_end: bool) -> Any:
-    """One field of the machine from two sources; `known` is the stronger."""
-    if known is None:
-        return new
-    if name == "functions":
-        both = {a: join_functions(known[a], new[a], smaller_end=smaller_end) for a in known.keys() & new.keys()}
-        return {**new, **known, **both}
-    if name == "nodes":
-        return _join_nodes(known, new)
-    if isinstance(known, tuple):
-        return known + tuple(item for item in new if item not in known)
-    return new | known if isinstance(known, dict) else known
-
-
-def _join_nodes(known: tuple[NumaNode, ...], new: tuple[NumaNode, ...]) -> tuple[NumaNode, ...]:
-    nodes = {node.index: node for node in known}
-    for node in new:
-        mine = nodes.get(node.index, node)
-        changes = {f: getattr(node, f) for f in NumaNode.__struct_fields__ if getattr(mine, f) in (None, {}, ())}
-        nodes[node.index] = msgspec.structs.replace(mine, **changes)
-    return tuple(nodes[index] for index in sorted(nodes))
+from hinan.wire.gpus import number_gpus
+from hinan.wire.identity import virtual_vendor
+from hinan.wire.model import Function, Link, Machine, Port, Role
+from hinan.wire.sriov import with_physical
+from hinan.wire.suspects import mark_suspects
 
 
 def assemble(machine: Machine) -> Machine:
     """The machine with parents, ports, suspects, GPU numbers and signs of virtualisation."""
     functions = _connect(with_physical(machine.functions))
     functions = _name_ports(functions)
-    functions = _mark_suspects(_without_emulated_links(functions))
+    functions = mark_suspects(_without_emulated_links(functions))
     virtual = machine.virtual + _hypervisors(functions)
-    gpus, notes = _number_gpus(functions, machine.gpus)
-    notes += dispute_note(functions)
+    gpus, notes = number_gpus(functions, machine.gpus, machine.nodes)
+    known = msgspec.structs.replace(machine, functions=functions, gpus=gpus, virtual=tuple(dict.fromkeys(virtual)))
+    notes += disputes.note(known)
     if machine.mixed is not None:
         notes += (f"these files are not of one machine ({machine.mixed}): who shares a link with whom is unknown",)
-    return msgspec.structs.replace(
-        machine, functions=functions, gpus=gpus, virtual=tuple(dict.fromkeys(virtual)), notes=machine.notes + notes
-    )
+    return msgspec.structs.replace(known, notes=tuple(dict.fromkeys(machine.notes + notes)))
 
 
 def _connect(functions: dict[str, Function]) -> dict[str, Function]:
@@ -128,23 +78,27 @@ def _without_loops(functions: dict[str, Function]) -> dict[str, Function]:
 
 def _name_ports(functions: dict[str, Function]) -> dict[str, Function]:
     """Ports where the source has no Express capability: root port, then upstream and downstream in turns."""
-    named: dict[str, Function] = {}
+    with_bridges = {f.parent for f in functions.values() if f.role is Role.BRIDGE}
+    ports: dict[str, Port | None] = {}
+    for function in functions.values():
+        chain: list[Function] = []  # up to a port that is known; not by recursion, which a deep tree would exhaust
+        at: Function | None = function
+        while at is not None and at.address not in ports:
+            chain.append(at)
+            at = functions.get(at.parent or "")
+        for each in reversed(chain):
+            ports[each.address] = _port(each, ports.get(each.parent or ""), each.address in with_bridges)
+    return {address: msgspec.structs.replace(f, port=ports[address]) for address, f in functions.items()}
 
-    def port_of(function: Function) -> Port | None:
-        if function.port is not None or function.role is not Role.BRIDGE:
-            return function.port or Port.ENDPOINT
-        if function.at_root:
-            return Port.ROOT
-        parent = functions.get(function.parent or "")
-        above = port_of(parent) if parent is not None else None
-        bridges_below = any(f.parent == function.address and f.role is Role.BRIDGE for f in functions.values())
-        if above in (Port.ROOT, Port.DOWN):
-            return Port.UP if bridges_below else Port.LEGACY
-        return Port.DOWN if above is Port.UP else None
 
-    for address, function in functions.items():
-        named[address] = msgspec.structs.replace(function, port=port_of(function))
-    return named
+def _port(function: Function, above: Port | None, bridges_below: bool) -> Port | None:
+    if function.port is not None or function.role is not Role.BRIDGE:
+        return function.port or Port.ENDPOINT
+    if function.at_root:
+        return Port.ROOT
+    if above in (Port.ROOT, Port.DOWN):
+        return Port.UP if bridges_below else Port.LEGACY
+    return Port.DOWN if above is Port.UP else None
 
 
 def _without_emulated_links(functions: dict[str, Function]) -> dict[str, Function]:
@@ -157,72 +111,6 @@ def _without_emulated_links(functions: dict[str, Function]) -> dict[str, Functio
     }
 
 
-def _mark_suspects(functions: dict[str, Function]) -> dict[str, Function]:
-    """A link said to be generation 1 or 2 on the way to a GPU that is newer: idle, or broken, but no capability."""
-    fast = {a for a, f in functions.items() if f.role is Role.GPU and _is_newer(f)}
-    on_the_way: set[str] = set()
-    for address in fast:
-        at: str | None = address
-        while at is not None:
-            on_the_way.add(at)
-            at = functions[at].parent
-    return {
-        address: msgspec.structs.replace(f, link=msgspec.structs.replace(f.link, suspect=True))
-        if address in on_the_way and _is_slow(f.link)
-        else f
-        for address, f in functions.items()
-    }
-
-
-def _is_newer(function: Function) -> bool:
-    link = function.link
-    limit = max_gt_s_of_gpu(function.vendor_id, function.device_id)
-    seen = [gt_s for gt_s in (limit, link.cap_gt_s) if gt_s is not None]
-    if link.now_bytes_per_s is not None:
-        seen += [min(gt_s for gt_s, _ in speeds_of_raw(link.now_bytes_per_s) or ((0.0, 1),))]
-    return any(gt_s > SLOW_GT_S for gt_s in seen)
-
-
-def _is_slow(link: Link) -> bool:
-    """Only for sources with one figure per link; where state is told beside capability, `check` judges it."""
-    if link.cap_gt_s is not None:
-        return link.now_gt_s is None and link.cap_gt_s <= SLOW_GT_S
-    if link.now_bytes_per_s is None:
-        return False
-    pairs = speeds_of_raw(link.now_bytes_per_s)
-    return bool(pairs) and all(gt_s <= SLOW_GT_S for gt_s, _ in pairs)
-
-
 def _hypervisors(functions: dict[str, Function]) -> tuple[str, ...]:
     names = sorted({name for f in functions.values() if (name := virtual_vendor(f.vendor_id))})
     return (f"{' and '.join(names)} devices on the bus",) if names else ()
-
-
-def _number_gpus(functions: dict[str, Function], told: tuple[Gpu, ...]) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
-    """GPUs by index: those on the bus first, what other sources told joined by address, else by index."""
-    on_bus = [f for _, f in sorted(functions.items()) if f.role is Role.GPU and not is_virtual(f, functions)]
-    indices = [f.gpu_index for f in on_bus]
-    counted = len(set(indices)) == len(indices) and None not in indices
-    found: dict[int, Gpu] = {}
-    for rank, function in enumerate(on_bus):
-        index = function.gpu_index if counted and function.gpu_index is not None else rank
-        name = function.name or gpu_name(function.vendor_id, function.device_id)
-        found[index] = Gpu(
-            index=index, address=function.address, name=name, numa_node=function.numa_node, off_bus=function.off_bus
-        )
-    index_of = {gpu.address: index for index, gpu in found.items()}
-    lost = lost_from_measurements(told, functions)
-    index_of |= {address: free for free, address in enumerate(sorted(lost), max(found, default=-1) + 1)}
-    for gpu in told:
-        if gpu.address is not None and on_bus and gpu.address not in index_of:
-            continue
-        index = index_of.get(gpu.address, gpu.index) if gpu.address else gpu.index
-        found[index] = _join_gpu(found.get(index), gpu, index, lost.get(gpu.address or ""))
-    return tuple(found[index] for index in sorted(found)), missing_notes(told, functions, lost)
-
-
-def _join_gpu(known: Gpu | None, told: Gpu, index: int, off_bus: str | None) -> Gpu:
-    if known is None:
-        return msgspec.structs.replace(told, index=index, off_bus=off_bus or told.off_bus)
-    changes = {f: getattr(told, f) for f in Gpu.__struct_fields__ if f != "index" and getattr(known, f) in (None, (), {})}
-    return msgspec.structs.replace(known, **changes)

@@ -1,56 +1,41 @@
 """One file that holds a machine: written on a node by `hinan wire capture`, read anywhere by every verb.
 
-Owns:      the format (`{"hinan_wire": 1, "machine": {...}}`) and the replacement of what identifies a node.
-Promises:  no serial number, UUID, GUID, MAC or IP address, and not the host name: the model has no field for them, and
-           free text (names, notes) is washed. Reading checks every type and range; a wrong file says where it is wrong.
+Owns:      the format (`{"hinan_wire": 1, "machine": {...}}`).
+Promises:  no identity leaves the node (`identities`), and what is written is read back before anyone gets it. Reading
+           checks every type and range; a wrong file says where it is wrong.
 Never:     pickles.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from typing import Any
+from math import isfinite
+from typing import NoReturn
 
 import msgspec
 
 from hinan.core.errors import FormatError, FormatFromFuture
+from hinan.wire.identities import without_identities
 from hinan.wire.model import Machine
 
 VERSION = 1
-_SECRETS = (
-    (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", re.I), "UUID"),
-    (re.compile(r"\b(?:[0-9a-f]{2}[:-]){5,7}[0-9a-f]{2}\b", re.I), "MAC"),
-    (re.compile(r"\b(?:[0-9]{1,3}\.){3}[0-9]{1,3}\b"), "IP"),
-    (re.compile(r"\b0x[0-9a-f]{16}\b", re.I), "GUID"),
-    (re.compile(r"\b(serial(?: number)?|s/n)\b[ :=#]*[\w-]{4,}", re.I), "SERIAL"),
-)
-
-
-def wash(text: str, host: str | None = None) -> str:
-    """`text` without identities; `host` is this node's name."""
-    for pattern, word in _SECRETS:
-        text = pattern.sub(word, text)
-    if host:
-        for name in {host, host.split(".")[0]}:
-            text = re.sub(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", "HOST", text, flags=re.I)
-    return text
-
-
-def _washed(value: Any, host: str | None) -> Any:
-    if isinstance(value, str):
-        return wash(value, host)
-    if isinstance(value, dict):
-        return {wash(key, host): _washed(item, host) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_washed(item, host) for item in value]
-    return value
 
 
 def write(machine: Machine, *, host: str | None = None) -> str:
-    """The file's text: sorted, indented JSON that a person can review before sending it."""
-    body = _washed(msgspec.to_builtins(machine, str_keys=True), host)
-    return json.dumps({"hinan_wire": VERSION, "machine": body}, indent=1, sort_keys=True) + "\n"
+    """The file's text: sorted, indented JSON that a person can review before sending it.
+
+    Raises:
+        FormatError: what was written does not read as the same machine.
+    """
+    washed = without_identities(machine, host)
+    body = msgspec.to_builtins(washed, str_keys=True)
+    try:
+        text = json.dumps({"hinan_wire": VERSION, "machine": body}, indent=1, sort_keys=True, allow_nan=False) + "\n"
+    except ValueError as error:
+        raise FormatError(f"this machine cannot be written down: {error}") from error
+    if read(text) != washed:
+        raise FormatError("this machine cannot be written down: the file would not read as the same machine")
+    return text
 
 
 def read(text: str) -> Machine | None:
@@ -61,7 +46,7 @@ def read(text: str) -> Machine | None:
         FormatError: a value has the wrong type, or cannot be (a negative node, an MPS of 200 bytes).
     """
     try:
-        document = json.loads(text, parse_constant=_refuse)
+        document = json.loads(text, parse_constant=_refuse, parse_float=_float, parse_int=_int)
     except (ValueError, RecursionError) as error:
         if '"hinan_wire"' in text[:200]:
             raise FormatError(f"this capture file is cut or damaged ({error}); copy it again") from error
@@ -69,7 +54,7 @@ def read(text: str) -> Machine | None:
     if not isinstance(document, dict) or "hinan_wire" not in document:
         return None
     version = document["hinan_wire"]
-    if not isinstance(version, int) or version > VERSION:
+    if type(version) is not int or version > VERSION:
         raise FormatFromFuture(f"capture format {version!r}; this hinan reads up to {VERSION}", version=version)
     try:
         machine = msgspec.convert(document.get("machine"), Machine, str_keys=True)
@@ -79,9 +64,19 @@ def read(text: str) -> Machine | None:
     return machine
 
 
-def _refuse(constant: str) -> None:
+def _refuse(constant: str) -> NoReturn:
     """JSON has no NaN and no Infinity; Python's reader would take them."""
     raise ValueError(f"{constant} is no number")
+
+
+def _float(text: str) -> float:
+    number = float(text)
+    return number if isfinite(number) else _refuse(text)
+
+
+def _int(text: str) -> int:
+    """Nothing in a machine is larger than an address."""
+    return int(text) if len(text) <= 20 and int(text) < 1 << 64 else _refuse(text[:24])
 
 
 def _check_places(machine: Machine) -> None:

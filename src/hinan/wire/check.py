@@ -18,7 +18,7 @@ from hinan.wire.model import Gpu, IommuMode, Machine, Role
 from hinan.wire.path import Path, path_ceiling, path_up
 from hinan.wire.peer import redirecting_ports, same_switch
 from hinan.wire.placement import node_for_gpu
-from hinan.wire.transport import coherent_link_of
+from hinan.wire.transport import coherent_link_of, shared_memory_of
 
 UNKNOWN_MODE = "on (groups exist), mode unknown"
 
@@ -83,14 +83,29 @@ def _node(case: Case) -> Iterator[Finding]:
 
 
 def _ram(case: Case) -> Iterator[Finding]:
-    node = next((n for n in case.machine.nodes if n.index == node_for_gpu(case.machine, case.gpu.index).node), None)
-    state = case.question.state_bytes
-    if node is None or node.free_bytes is None or state is None or state <= node.free_bytes:
+    """All ranks of a node evacuate into the same memory. Slots that a run has made already take no more of it."""
+    machine, state = case.machine, case.question.state_bytes
+    lands = {gpu.index: _lands_on(case.question, machine, gpu) for gpu in machine.gpus if gpu.off_bus is None}
+    node = next((n for n in machine.nodes if n.index == lands.get(case.gpu.index)), None)
+    if node is None or node.free_bytes is None or state is None:
         return
+    ranks = sum(where == node.index for where in lands.values())
+    if ranks * state <= node.free_bytes:
+        return
+    asked = f"{state / 1e9:.1f} GB are asked" if ranks == 1 else (
+        f"{ranks} GPUs evacuate {state / 1e9:.1f} GB each to it, {ranks * state / 1e9:.1f} GB together"
+    )  # fmt: skip
     yield case.finding(
-        "ram-short", None, f"node {node.index} has {node.free_bytes / 1e9:.1f} GB free, {state / 1e9:.1f} GB are asked",
+        "ram-short", None, f"node {node.index} has {node.free_bytes / 1e9:.1f} GB free, {asked}",
         "pinning fails or takes pages of another node", "free the page cache first, or evacuate in a ring",
     )  # fmt: skip
+
+
+def _lands_on(question: Question, machine: Machine, gpu: Gpu) -> int | None:
+    """The node that must still have room for this GPU's state; None: unknown, or a slot is made already."""
+    if gpu.address in question.buffers:
+        return None
+    return question.buffer_node if question.buffer_node is not None else node_for_gpu(machine, gpu.index).node
 
 
 def _short_nodes(machine: Machine, state_bytes: int) -> list[Finding]:
@@ -110,8 +125,10 @@ def _short_nodes(machine: Machine, state_bytes: int) -> list[Finding]:
 
 
 def iommu_of(machine: Machine, gpu: Gpu) -> IommuMode | None:
-    """The mode in front of this GPU: its group's, else the machine's."""
+    """The mode in front of this GPU: its group's, else the machine's; None also where sources contradict each other."""
     function = machine.functions.get(gpu.address or "")
+    if "iommu_mode" in machine.disputed or (function is not None and "iommu_mode" in function.disputed):
+        return None
     return (function.iommu_mode if function else None) or machine.iommu_mode
 
 
@@ -125,7 +142,8 @@ def _iommu(case: Case, coherent: bool) -> Iterator[Finding]:
             f"GPUDirect Storage is not guaranteed; page-table walks on IOTLB misses, {cost}",
             "boot with iommu=pt (amd_iommu=pt is no option and is ignored), or off", effect_s,
         )  # fmt: skip
-    if mode in (IommuMode.PASSTHROUGH, IommuMode.OFF) and coherent and case.machine.cpu_arch in (None, "arm64", "aarch64"):
+    grace = coherent and shared_memory_of(case.machine, case.gpu) is None
+    if mode in (IommuMode.PASSTHROUGH, IommuMode.OFF) and grace and case.machine.cpu_arch in (None, "arm64", "aarch64"):
         yield case.finding(
             "iommu-not-translating", case.gpu.address, f"the IOMMU is {mode.value} on a Grace-like machine",
             "GPUDirect Storage expects translation here, the reverse of x86", "boot with iommu.passthrough=0",

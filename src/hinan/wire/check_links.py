@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from hinan.wire.address import short_address
 from hinan.wire.case import IMPOSSIBLE_RATIO, Case
+from hinan.wire.families import is_card_bridge, is_tunnel
 from hinan.wire.findings import Finding
 from hinan.wire.measured import best_measurement
 from hinan.wire.model import Function, Link, Measurement, Port, Role
@@ -60,6 +61,11 @@ def payloads(case: Case) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def _is_gpus(function: Function) -> bool:
+    """Is this end of a link the GPU's, so that it idles with it: the GPU itself, or a bridge on its card?"""
+    return function.role is Role.GPU or is_card_bridge(function)
+
+
 @dataclass(frozen=True)
 class _Below:
     """A link of which less is used than both its ends can do; lanes, or GT/s."""
@@ -71,7 +77,7 @@ class _Below:
 
     @property
     def at_gpu(self) -> bool:
-        return Role.GPU in (self.hop.role, self.peer.role if self.peer else None)
+        return _is_gpus(self.hop) or (self.peer is not None and _is_gpus(self.peer))
 
     def loss_s(self, case: Case) -> float | None:
         """What the lack costs this state."""
@@ -134,8 +140,8 @@ def suspects(case: Case) -> Iterator[Finding]:
     """A link that its source calls slow above a GPU that is faster."""
     for order, hop in enumerate(case.path.hops):
         peer = _peer_of(case, order)
-        at_gpu = Role.GPU in (hop.role, peer.role if peer else None)
-        if not hop.link.suspect or at_gpu or case.proven:
+        at_gpu = _is_gpus(hop) or (peer is not None and _is_gpus(peer))
+        if not hop.link.suspect or at_gpu or is_tunnel(hop) or case.proven:
             continue
         told = f"{hop.link.cap_gt_s:g} GT/s" if hop.link.cap_gt_s else f"{(hop.link.now_bytes_per_s or 0) / 1e9:.1f} GB/s"
         yield case.finding(

@@ -54,7 +54,7 @@ def route_write(machine: Machine, requester: str, address: int) -> Route:
     redirected = False
     for order, hop in enumerate(path.hops[1:], start=1):
         inside = _own_window(hop, address) if not redirected else None
-        if inside is None and hop.port in (Port.DOWN, Port.ROOT) and hop.acs is not None and hop.acs.redirects:
+        if inside is None and hop.port in (Port.DOWN, Port.ROOT) and hop.acs is not None and hop.acs.redirects_requests:
             redirected = True
             steps.append(Step(hop.address, "redirect", "ACS redirect is on: peers are reached through the root only"))
             continue

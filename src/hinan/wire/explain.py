@@ -21,8 +21,10 @@ from hinan.wire.model import Gpu, IomemRange, IommuMode, Machine
 from hinan.wire.pages import Page
 from hinan.wire.path import mps_of, path_ceiling, path_up
 from hinan.wire.readers.iomem import claimants
+from hinan.wire.render import WIDTH, clip
 from hinan.wire.root_complex import MEMORY, NOWHERE, UNKNOWN
 from hinan.wire.tlp import Request, writes
+from hinan.wire.transport import coherent_link_of
 
 SHOWN_PACKETS = 3
 _WALK = "the walk if it translated this number (illustration)"
@@ -94,6 +96,7 @@ def explain(
     path = path_up(machine, requester) if requester else None
     mps = mps_of(path.hops) if path else None
     sender = requester or "0000:00:00.0"
+    coherent = device is None and gpu is not None and coherent_link_of(machine, gpu) is not None
     mode = iommu_of(machine, gpu) if gpu is not None else machine.iommu_mode
     route = route_write(machine, requester, address) if address is not None and requester in machine.functions else None
     ranges = claimants(machine.iomem if told.iomem is None else told.iomem, address) if address is not None else ()
@@ -125,7 +128,7 @@ def explain(
         pages=told.pages,
         guest=bool(machine.virtual),
         guest_pages=told.virtual,
-        ceiling_bytes_per_s=path_ceiling(path)[0] if path else None,
+        ceiling_bytes_per_s=path_ceiling(path)[0] if path and not coherent else None,
     )
 
 
@@ -157,23 +160,30 @@ def _addresses(found: Explanation) -> list[str]:
     return [
         f"1. Four addresses on the way of {who}",
         *textwrap.wrap(
-            f"{found.address_from} ({found.labels['address']})", 97, initial_indent="   ", subsequent_indent="   "
+            f"{found.address_from} ({found.labels['address']})", WIDTH - 3, initial_indent="   ", subsequent_indent="   "
         ),
-        "   user buffer       CPU virtual      CPU page tables; pinned pages do not move",
-        f"   page frame        physical         {_frame(found)}",
-        f"   DMA address       bus or IOVA      {same}",
-        "   copy descriptor   GPU virtual      the GPU's own page table says: system memory, DMA address",
+        *_after("   user buffer       CPU virtual      ", "CPU page tables; pinned pages do not move"),
+        *_after("   page frame        physical         ", _frame(found)),
+        *_after("   DMA address       bus or IOVA      ", same),
+        *_after("   copy descriptor   GPU virtual      ", "the GPU's own page table says: system memory, DMA address"),
     ]
+
+
+def _after(head: str, text: str) -> list[str]:
+    """A text behind its head, further lines below its beginning."""
+    return textwrap.wrap(text, WIDTH - 3, initial_indent=head, subsequent_indent=" " * len(head), break_on_hyphens=False)
 
 
 def _frame(found: Explanation) -> str:
     """The page frame, where the address is known to be in RAM."""
     if found.address is None:
         return "unknown: the kernel shows frames to root only"
-    end = found.route.destination if found.route is not None else MEMORY if found.pages else UNKNOWN
+    end = found.route.destination if found.route is not None else UNKNOWN
     in_ram = bool(found.pages) or end == MEMORY or any(r.name.startswith("System RAM") for r in found.iomem)
     if in_ram:
         return f"{found.address:#x}"
+    if end == UNKNOWN and found.iomem:
+        return f"none: the address is no RAM but {found.iomem[-1].name}, see 3"
     return {
         UNKNOWN: f"{found.address:#x}, if it is RAM: no source tells",
         NOWHERE: "none: nobody claims the address, see 2",
@@ -200,16 +210,15 @@ def _route(found: Explanation) -> list[str]:
         return ["2. Who claims the address at each hop", f"   unknown: {why}"]
     rows = [f"2. Who claims the address at each hop (windows and BARs: {found.labels['route']})"]
     for step in found.route.steps:
-        head = f"   {short_address(step.at):<14}{step.action:<9}"
-        rows += textwrap.wrap(step.why, 97, initial_indent=head, subsequent_indent=" " * len(head))
-    return [*rows, f"   -> {found.route.destination}"]
+        rows += _after(f"   {short_address(step.at):<14}{step.action:<9}", step.why)
+    return [*rows, *_after("   -> ", found.route.destination)]
 
 
 def _iomem(found: Explanation) -> list[str]:
     if not found.iomem:
         why = "not in the source, or no range holds the address" if found.is_physical else "root is needed"
         return ["3. /proc/iomem", f"   unknown: {why}"]
-    rows = [f"   {'  ' * depth}{r.first:#x}-{r.last:#x}  {r.name}" for depth, r in enumerate(found.iomem)]
+    rows = [clip(f"   {'  ' * depth}{r.first:#x}-{r.last:#x}  {r.name}") for depth, r in enumerate(found.iomem)]
     return [f"3. /proc/iomem: the deepest range is the claimant ({found.labels['iomem']})", *rows]
 
 
@@ -217,7 +226,7 @@ def _iommu(found: Explanation) -> list[str]:
     mode = f"{found.iommu} ({found.labels['iommu']})" if found.iommu else UNKNOWN_MODE if found.iommu_groups else "unknown"
     where = "IOMMU in this guest" if found.guest else "IOMMU"
     walk_of_it = _WALK if found.walks else "no walk: the address is unknown or above 48 bits"
-    rows = textwrap.wrap(f"4. {where}: {mode}; {walk_of_it}", 100, subsequent_indent="   ")
+    rows = textwrap.wrap(f"4. {where}: {mode}; {walk_of_it}", WIDTH, subsequent_indent="   ")
     for walk in found.walks:
         size = {4 << 10: "4 KiB", 2 << 20: "2 MiB", 1 << 30: "1 GiB"}[walk.leaf_bytes]
         count = translations_for(80 << 30, walk.leaf_bytes)

@@ -13,10 +13,11 @@ import msgspec
 from hinan.wire.address import short_address
 from hinan.wire.legs import from_ram, nearest
 from hinan.wire.model import Function, Gpu, Machine, Role
+from hinan.wire.nics import has_rdma
 from hinan.wire.path import path_up
 from hinan.wire.peer import Crossing, common_bridge, crossing, redirecting_ports
 from hinan.wire.rail import nic_on_bus
-from hinan.wire.transport import coherent_link_of
+from hinan.wire.transport import coherent_link_of, shared_memory_of
 
 ROWS = ("what is carried", "route", "CPU", "NIC or DPU", "aim of speed")
 
@@ -97,12 +98,16 @@ def _hot(machine: Machine, gpu: Gpu, way: Crossing, shared: frozenset[str]) -> W
 
 
 def _evacuation(machine: Machine, gpu: Gpu, hops: tuple[str, ...], shared: frozenset[str]) -> Way:
-    coherent = coherent_link_of(machine, gpu)
+    coherent, shared_ = coherent_link_of(machine, gpu), shared_memory_of(machine, gpu)
     return Way(
         name="evacuation (HBM to RAM)",
         cells=(
             "the state: parameters, optimizer, a few times per hour",
-            f"{coherent} to RAM" if coherent else f"{_names(hops, shared)} > root complex > RAM",
+            "none: the GPU's memory is RAM"
+            if shared_ and coherent == shared_
+            else f"{coherent} to RAM"
+            if coherent
+            else f"{_names(hops, shared)} > root complex > RAM",
             "its memory controller is crossed, its cores are not: the copy engine writes",
             "not crossed",
             "short against the gap between optimizer steps; never in the way of the hot path",
@@ -141,11 +146,16 @@ def _rdma(machine: Machine, gpu: Gpu, nic: Function | None) -> str:
         return "no: the driver does not offer it (gdr=0)"
     if nic is None or gpu.address is None:
         return f"possible, unproven: topo -m says {', '.join(sorted(near))}; the label is no bandwidth"
+    able = has_rdma(nic)
+    if able is False:
+        return f"no: {short_address(nic.address)} is a NIC without RDMA, and no other is known"
     ports = redirecting_ports(machine, gpu.address, nic.address)
     if ports:
         names = " ".join(map(short_address, ports))
         return f"possible, unproven, and slow: ACS redirect at {names} sends it through the root complex"
     driver = "the driver offers it" if function is not None and function.gpudirect else "the driver was not asked"
+    if able is None:
+        driver += f"; whether {short_address(nic.address)} has RDMA is unknown"
     if common_bridge(machine, gpu.address, nic.address) is None:
         return f"possible, unproven: GPU and NIC meet only at the root complex; {driver}"
     return f"possible, unproven: same switch as {short_address(nic.address)}; {driver}. Proof is a measured transfer"

@@ -63,21 +63,12 @@ GPU_NAMES = {
     (NVIDIA, 0x2330): "H100 SXM5 80GB",
     (NVIDIA, 0x2335): "H200 SXM 141GB",
     (NVIDIA, 0x2901): "B200",
+    (NVIDIA, 0x2909): "B200",
     (AMD_GPU, 0x738C): "MI100",
     (AMD_GPU, 0x740C): "MI250X",
     (AMD_GPU, 0x740F): "MI210",
     (AMD_GPU, 0x74A1): "MI300X",
 }
-# Highest GT/s of NVIDIA device-id families, upper bound exclusive: Maxwell to Turing 3, Ampere and Ada 4, Hopper 5.
-_NVIDIA_GT_S = (
-    (0x1340, None),
-    (0x2080, 8.0),
-    (0x2180, 16.0),
-    (0x2200, 8.0),
-    (0x2300, 16.0),
-    (0x2400, 32.0),
-    (0x2900, 16.0),
-)
 
 
 def vendor_of_name(name: str) -> int | None:
@@ -145,16 +136,9 @@ def gpu_name(vendor: int | None, device: int | None) -> str | None:
     return GPU_NAMES.get((vendor, device)) if vendor is not None and device is not None else None
 
 
-def max_gt_s_of_gpu(vendor: int | None, device: int | None) -> float | None:
-    """The highest link speed of this GPU family [GT/s]; None where we do not know."""
-    if vendor != NVIDIA or device is None:
-        return None
-    return next((gt_s for bound, gt_s in _NVIDIA_GT_S if device < bound), None)
-
-
-def coherent_evidence(device: int | None, *names: str | None) -> str | None:
+def coherent_evidence(vendor: int | None, device: int | None, *names: str | None) -> str | None:
     """Why this GPU reaches RAM by NVLink-C2C, or None: PCIe arithmetic says nothing about it."""
-    if device in C2C_DEVICES:
+    if vendor in (NVIDIA, None) and device in C2C_DEVICES:
         return f"NVLink-C2C (device {device:04x})"
     named = next((name for name in names if name and _C2C_NAME.search(name)), None)
     return f"NVLink-C2C ({named.strip()})" if named else None

@@ -7,21 +7,18 @@ Never:     compares what changes by itself (the present speed of a link, free me
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
 import msgspec
 
-from hinan.wire.address import short_address
 from hinan.wire.model import Function, Link, Machine, Role
 
 NCCL = "NCCL topology"
 _IDENTITY = ("device_id", "class_code")
-_FIXED = ("numa_node", "mps_bytes", "acs")
+_FIXED = ("numa_node", "mps_bytes", "acs", "buses", "iommu_mode", "gpudirect")
 _FIXED_LINK = ("cap_gt_s", "cap_width")
-_WORDS = {"device_id": "device", "class_code": "class", "numa_node": "NUMA node", "mps_bytes": "MPS", "acs": "ACS",
-          "cap_gt_s": "link speed", "cap_width": "link width"}  # fmt: skip
 
 
 def join_functions(strong: Function, weak: Function, *, smaller_end: bool = False) -> Function:
@@ -65,6 +62,8 @@ def _told(name: str, value: Any) -> str:
         return f"{value:04x}"
     if name == "acs":
         return " ".join(flag for flag in value.__struct_fields__ if getattr(value, flag)) or "all off"
+    if name == "buses":
+        return f"{value.secondary:02x}-{value.subordinate:02x}"
     return f"x{value}" if name == "cap_width" else f"{value:g} GT/s" if name == "cap_gt_s" else f"{value}"
 
 
@@ -82,21 +81,6 @@ def _without(function: Function, disputed: dict[str, tuple[str, ...]], *, same_r
 def link_is_disputed(function: Function) -> bool:
     """Do sources contradict each other on what this function's link can do?"""
     return bool(function.disputed.keys() & {*_FIXED_LINK, *_IDENTITY})
-
-
-def dispute_note(functions: Mapping[str, Function]) -> tuple[str, ...]:
-    """One sentence that names what the sources contradict each other on; the first few functions of each kind."""
-    places: dict[str, list[str]] = {}
-    for address, function in sorted(functions.items()):
-        for name, values in function.disputed.items():
-            places.setdefault(f"{_WORDS[name]} {' or '.join(values)}", []).append(short_address(address))
-    if not places:
-        return ()
-    told = "; ".join(
-        f"{what} at {' '.join(where[:3])}{f' and {len(where) - 3} more' if len(where) > 3 else ''}"
-        for what, where in places.items()
-    )
-    return (f"sources contradict each other: {told}. Unknown there; are they of one machine, and of one day?",)
 
 
 def mixed_evidence(machines: Sequence[Machine]) -> str | None:

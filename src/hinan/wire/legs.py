@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import msgspec
 
-from hinan.wire.join import link_is_disputed
 from hinan.wire.link import ASSUMED_MPS_BYTES, completion_ceiling_bytes_per_s
 from hinan.wire.model import Function, Machine, Role
-from hinan.wire.path import Path, mps_of, path_ceiling, path_up
+from hinan.wire.path import Path, hides_its_rate, mps_of, path_ceiling, path_up
 from hinan.wire.peer import Crossing, acs_known, common_bridge, crossing, distance, is_drawn_whole, redirecting_ports
 from hinan.wire.sriov import is_virtual
 
@@ -39,9 +38,9 @@ class Leg(msgspec.Struct, frozen=True, kw_only=True):
 def fetch_ceiling(path: Path) -> tuple[float | None, str | None]:
     """Ceiling of a device that fetches over its path [bytes/s], and the narrow hop.
 
-    None without its own link, and where sources contradict each other on a link of the path.
+    None without its own link, and where a hop of the path hides its rate.
     """
-    if any(map(link_is_disputed, path.hops)):
+    if any(map(hides_its_rate, path.hops)):
         return None, None
     mps = mps_of(path.hops) or ASSUMED_MPS_BYTES
     rated: list[tuple[float, str]] = []
@@ -101,12 +100,12 @@ def redirect_ceilings(machine: Machine, gpu: str, device: str) -> tuple[float | 
 
 
 def _peer_ceiling(way: Crossing) -> tuple[float | None, str | None]:
-    """The slowest link [bytes/s] and its hop; None without the device's own, and where sources contradict each other.
+    """The slowest link [bytes/s] and its hop; None without the device's own, and where one hides its rate.
 
     The link above the hop that turns is none of them.
     """
     hops = [hop for hop in (*way.up, *way.down) if hop.address != way.turn]
-    if any(map(link_is_disputed, hops)):
+    if any(map(hides_its_rate, hops)):
         return None, None
     rated = [r for r in (fetch_ceiling(Path((hop,), True)) for hop in hops) if r[0] is not None]
     known = fetch_ceiling(Path((way.down[-1],), True))[0] if way.down else None

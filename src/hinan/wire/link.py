@@ -33,6 +33,11 @@ def raw_bytes_per_s(gt_s: float | None, width: int | None) -> float | None:
     return gt_s * 1e9 * width / 8 * ENCODING[gt_s]
 
 
+def width_of(lanes: int | None) -> int | None:
+    """A width that PCIe has; None for any other number: the kernel says 255 where it does not know, all ones say 63."""
+    return lanes if lanes in WIDTHS else None
+
+
 def overhead_bytes(gt_s: float | None, *, ecrc: bool = False, header_bytes: int = HEADER_64_BYTES) -> int:
     """Bytes on the wire per TLP beside its payload; in flit mode the link layer is paid by the encoding."""
     return header_bytes + (0 if gt_s == 64.0 else LINK_BYTES) + (ECRC_BYTES if ecrc else 0)

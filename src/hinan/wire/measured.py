@@ -1,7 +1,8 @@
 """Which measurement speaks for a GPU's evacuation.
 
 Owns:      the choice among imported measurements.
-Promises:  pinned device-to-host copies by the copy engine only; never a value of another GPU or of a kernel copy. Of a
+Promises:  pinned device-to-host copies by the copy engine only; never a value of another GPU or of a kernel copy, nor
+           of a log that names another product. Of a
            sweep over sizes it is the plateau, not the luckiest point; sizes too small to fill a link tell nothing of it,
            so a sweep that was cut before its large sizes gives no figure instead of a low one.
 """
@@ -10,7 +11,9 @@ from __future__ import annotations
 
 import msgspec
 
+from hinan.wire.identity import gpu_name
 from hinan.wire.model import Gpu, Machine, Measurement
+from hinan.wire.numbering import number_of, surely_differ, vendor_of_gpu_name
 
 NO_HOST_LINK_BYTES_PER_S = 1e12
 """Twice NVLink-C2C: what a log calls faster is a copy within a device, under a heading that was lost."""
@@ -21,12 +24,46 @@ MIN_COPY_S = 250e-6
 
 def measurements_of(machine: Machine, gpu: Gpu, what: str = "d2h") -> tuple[Measurement, ...]:
     """Copy-engine measurements of this GPU, by address where the measurement has one, else by index."""
-    found = []
-    for m in machine.measurements:
-        same = m.gpu_address == gpu.address if m.gpu_address and gpu.address else m.gpu_index == gpu.index
-        if m.what == what and m.engine != "sm" and same and 0 < m.bytes_per_s < NO_HOST_LINK_BYTES_PER_S:
-            found.append(m)
-    return tuple(found)
+    return tuple(
+        m
+        for m in machine.measurements
+        if m.what == what and m.engine != "sm" and 0 < m.bytes_per_s < NO_HOST_LINK_BYTES_PER_S
+        and _names_place(machine, gpu, m) and not _is_another(machine, gpu, m)
+    )  # fmt: skip
+
+
+def strangers(machine: Machine, gpu: Gpu) -> tuple[Measurement, ...]:
+    """Measurements under this GPU's number or address that are surely of another product; one of each source and name."""
+    found = {
+        (m.source, m.gpu_name): m
+        for m in machine.measurements
+        if m.gpu_name and _names_place(machine, gpu, m) and _is_another(machine, gpu, m)
+    }
+    return tuple(found.values())
+
+
+def _names_place(machine: Machine, gpu: Gpu, m: Measurement) -> bool:
+    """Is it of this GPU by address, where it has one, else by the number that its tool gives to this GPU?"""
+    if m.gpu_address and gpu.address:
+        return m.gpu_address == gpu.address
+    vendor = _vendor_of(m)
+    absent = all(other.vendor_id not in (vendor, None) for other in machine.gpus)  # then it is another machine's log
+    number = gpu.index if absent else number_of(machine.gpus, gpu, vendor)
+    return m.gpu_index is not None and m.gpu_index == number
+
+
+def _is_another(machine: Machine, gpu: Gpu, m: Measurement) -> bool:
+    function = machine.functions.get(gpu.address or "")
+    ids = (function.vendor_id, function.device_id) if function else (gpu.vendor_id, None)
+    if None not in (_vendor_of(m), ids[0]) and _vendor_of(m) != ids[0]:
+        return True
+    if m.gpu_name and "name" in gpu.disputed:  # logs of two products under one number: nobody knows which is here
+        return True
+    return surely_differ(m.gpu_name, gpu.name, function.name if function else None, gpu_name(*ids))
+
+
+def _vendor_of(m: Measurement) -> int | None:
+    return m.vendor_id or vendor_of_gpu_name(m.gpu_name)
 
 
 def best_measurement(machine: Machine, gpu: Gpu, node: int | None, what: str = "d2h") -> Measurement | None:

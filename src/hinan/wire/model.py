@@ -58,7 +58,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     cap: what it can do. now: what it does at the moment of reading (an idle GPU lowers it, so it is no verdict).
     now_bytes_per_s: after encoding, one direction, for sources that print a bandwidth and no speed (hwloc).
-    suspect: the source calls it capability, but nothing else in the machine agrees (see readers/plausible.py).
+    suspect: the source calls it capability, but nothing else in the machine agrees (see suspects.py).
     """
 
     cap_gt_s: Rate | None = None
@@ -80,8 +80,13 @@ class Acs(msgspec.Struct, frozen=True, kw_only=True):
     direct_translated: bool = False
 
     @property
+    def redirects_requests(self) -> bool:
+        """Does a write to a peer go to the root? Completion redirect moves answers only."""
+        return self.request_redirect or self.egress_control
+
+    @property
     def redirects(self) -> bool:
-        """Does a peer request go to the root? Linux counts RR, CR and EC (p2pdma.c); not SrcValid, not UF."""
+        """Is peer to peer no way for the kernel? Linux counts RR, CR and EC (p2pdma.c); not SrcValid, not UF."""
         return self.request_redirect or self.completion_redirect or self.egress_control
 
 
@@ -168,12 +173,14 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     index: Count
     address: Address | None = None
+    vendor_id: Count | None = None  # whose tools count it
     name: str | None = None
     numa_node: Count | None = None
     numa_affinity: tuple[Count, ...] = ()
     memory_node: Count | None = None  # `GPU NUMA ID`: the GPU's own memory as a node; it has no CPUs
     relations: dict[str, str] = {}
     off_bus: str | None = None  # as of a function; or no bus source lists a GPU that another source names
+    disputed: dict[str, tuple[str, ...]] = {}  # as of a function
 
 
 class NumaNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -184,6 +191,7 @@ class NumaNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     size_bytes: Count | None = None
     free_bytes: Count | None = None
     distances: dict[Count, Count] = {}
+    disputed: dict[str, tuple[str, ...]] = {}  # as of a function
     ranges: tuple[Window, ...] = ()  # physical addresses that lie on this node, where a source tells them
 
 
@@ -196,6 +204,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     gpu_index: Count | None = None
     gpu_address: Address | None = None
     gpu_name: str | None = None
+    vendor_id: Count | None = None  # whose GPUs the tool that measured counts
     numa_node: Count | None = None
     engine: str | None = None  # ce: copy engine, sm: a kernel
     size_bytes: Count | None = None
@@ -238,6 +247,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     measurements: tuple[Measurement, ...] = ()
     nic_names: dict[str, Address] = {}
     virtual: tuple[str, ...] = ()  # evidence that a hypervisor tells the tree
+    disputed: dict[str, tuple[str, ...]] = {}  # as of a function
     mixed: str | None = None  # evidence that the sources are of different machines
     sources: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

@@ -1,20 +1,26 @@
 """What a reader of the report must know that is no fault: assumptions, limits of the source, idle links.
 
 Owns:      these sentences.
-Promises:  every figure that rests on an assumption has its sentence here.
+Promises:  every figure that rests on an assumption has its sentence here. A sentence on one function ends with its address.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from hinan.wire.address import short_address
+from hinan.wire.address import parse_address, short_address
 from hinan.wire.case import IMPOSSIBLE_RATIO, Question
-from hinan.wire.measured import best_measurement, too_small_bytes
+from hinan.wire.families import TUNNEL_GT_S, is_card_bridge, is_tunnel
+from hinan.wire.identity import NVIDIA, gpu_name
+from hinan.wire.measured import best_measurement, strangers, too_small_bytes
 from hinan.wire.model import Gpu, Machine, Role
-from hinan.wire.path import Path, mps_of, path_ceiling
-from hinan.wire.placement import Placement
-from hinan.wire.transport import coherent_link_of
+from hinan.wire.numbering import number_of
+from hinan.wire.path import Path, mps_of, path_ceiling, path_up
+from hinan.wire.placement import Placement, node_for_gpu
+from hinan.wire.transport import coherent_link_of, shared_memory_of
+
+DRAM = "the DRAM write limit of the node is not in any file; measure all_to_host_memcpy_ce"
+NO_ADDRESS = "no source tells the GPU's address"
 
 
 def notes_for(machine: Machine, gpu: Gpu, path: Path, placement: Placement, question: Question) -> tuple[str, ...]:
@@ -30,9 +36,38 @@ def notes_for(machine: Machine, gpu: Gpu, path: Path, placement: Placement, ques
     return tuple(dict.fromkeys([*found, *machine.notes]))
 
 
+def union(notes: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """What is to be said of several GPUs, each sentence once; of one that ends in an address, with all addresses."""
+    places: dict[str, list[str]] = {}
+    for note in dict.fromkeys(note for each in notes for note in each):
+        said, _, where = note.rpartition(": ")
+        if said and parse_address(where) is not None:
+            places.setdefault(said, []).append(where)
+        else:
+            places.setdefault(note, [])
+    return tuple(_with_places(said, where) for said, where in places.items())
+
+
+def _with_places(said: str, places: list[str]) -> str:
+    more = f" and {len(places) - 4} more" if len(places) > 4 else ""
+    return f"{said}: {' '.join(places[:4])}{more}" if places else said
+
+
+def notes_of_machine(machine: Machine, question: Question) -> tuple[str, ...]:
+    """What a reader of findings must know: the notes of every GPU, without the one that holds for any machine."""
+    each = []
+    for gpu in machine.gpus:
+        path = path_up(machine, gpu.address) if gpu.address else Path((), False, NO_ADDRESS)
+        each.append(notes_for(machine, gpu, path, node_for_gpu(machine, gpu.index), question))
+    return tuple(note for note in union([*each, machine.notes]) if note != DRAM)
+
+
 def _transport(machine: Machine, gpu: Gpu) -> Iterator[str]:
     coherent = coherent_link_of(machine, gpu)
-    if coherent is not None:
+    shared = shared_memory_of(machine, gpu)
+    if coherent is not None and coherent == shared:
+        yield f"{coherent}: the GPU's memory is host RAM, no link lies between them, so no ceiling is claimed"
+    elif coherent is not None:
         yield f"{coherent}: RAM is reached over it, the PCIe formula says nothing, so no ceiling is claimed"
     if machine.virtual:
         yield f"as told by the VM ({'; '.join(machine.virtual)}): the physical wire may differ"
@@ -45,7 +80,13 @@ def _links(machine: Machine, gpu: Gpu, path: Path, placement: Placement, questio
         return
     ceiling, _ = path_ceiling(path)
     measured = best_measurement(machine, gpu, placement.node)
-    if ceiling is None:
+    tunnels = [short_address(hop.address) for hop in path.hops if is_tunnel(hop)]
+    if tunnels:
+        yield (
+            f"a Thunderbolt or USB4 tunnel is on the path ({' '.join(tunnels)}): its ports say {TUNNEL_GT_S:g} GT/s "
+            "whatever the cable carries, so the ceiling is unknown; measure"
+        )
+    elif ceiling is None:
         yield f"speed or width of the GPU's link is unknown, so the ceiling is: {short_address(path.hops[0].address)}"
     elif measured is not None and measured.bytes_per_s > ceiling * IMPOSSIBLE_RATIO:
         yield (
@@ -57,15 +98,17 @@ def _links(machine: Machine, gpu: Gpu, path: Path, placement: Placement, questio
     for hop in path.hops:
         link = hop.link
         if link.cap_gt_s and link.now_gt_s and link.now_gt_s < link.cap_gt_s and not question.under_load:
-            if hop.role is Role.GPU:
-                yield f"{short_address(hop.address)} runs at {link.now_gt_s:g} of {link.cap_gt_s:g} GT/s now: idle"
+            if hop.role is Role.GPU or is_card_bridge(hop):
+                yield f"runs at {link.now_gt_s:g} of {link.cap_gt_s:g} GT/s now, idle: {short_address(hop.address)}"
         elif link.suspect and hop.role is Role.GPU:
-            yield f"{short_address(hop.address)} is told at its idle speed; its capability is unknown"
+            yield f"told at its idle speed, its capability is unknown: {short_address(hop.address)}"
     if any(hop.link.now_bytes_per_s for hop in path.hops):
         yield "hwloc tells the present speed of links, not their capability; an idle link reads low"
 
 
 def _stopwatch(machine: Machine, gpu: Gpu) -> Iterator[str]:
+    for m in strangers(machine, gpu):
+        yield f"{m.source} measured another GPU ({m.gpu_name}; this one is {_known_as(machine, gpu)}): not taken"
     largest = too_small_bytes(machine, gpu)
     if largest is not None:
         yield (
@@ -74,12 +117,18 @@ def _stopwatch(machine: Machine, gpu: Gpu) -> Iterator[str]:
         )
 
 
+def _known_as(machine: Machine, gpu: Gpu) -> str:
+    function = machine.functions.get(gpu.address or "")
+    listed = gpu_name(function.vendor_id, function.device_id) if function else None
+    return listed or gpu.name or "of another vendor"
+
+
 def _place(machine: Machine, placement: Placement) -> Iterator[str]:
     if placement.node is None:
         yield f"NUMA node unknown: {placement.why}"
     elif "no CPUs" in placement.why:
         yield placement.why
-    yield "the DRAM write limit of the node is not in any file; measure all_to_host_memcpy_ce"
+    yield DRAM
 
 
 def _storage(machine: Machine, gpu: Gpu) -> Iterator[str]:
@@ -87,10 +136,16 @@ def _storage(machine: Machine, gpu: Gpu) -> Iterator[str]:
     proof = best_measurement(machine, gpu, None, "gds_write")
     if proof is not None:
         yield f"GDS: measured {proof.bytes_per_s / (1 << 30):.1f} GiB/s write ({proof.source})"
-    elif gds is not None and gds.nvme_supported and gds.gpus_supported.get(gpu.index, True):
+    elif gds is not None and gds.nvme_supported and gds.gpus_supported.get(_number(machine, gpu), True):
         yield "GDS: possible, unproven (gdscheck tells capability; gdsio -x 0 with compatibility mode off is proof)"
     elif gds is not None and gds.nvme_supported is False:
         yield "GDS: nvidia-fs does not serve NVMe here; a write would go through RAM"
+
+
+def _number(machine: Machine, gpu: Gpu) -> int:
+    """gdscheck's number of this GPU; ours where it counts none."""
+    number = number_of(machine.gpus, gpu, NVIDIA)
+    return gpu.index if number is None else number
 
 
 def _peers(machine: Machine, gpu: Gpu) -> Iterator[str]:

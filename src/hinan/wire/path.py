@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from hinan.wire.address import split_address
+from hinan.wire.families import is_tunnel
 from hinan.wire.join import link_is_disputed
 from hinan.wire.link import ASSUMED_MPS_BYTES, payload_of_raw, raw_bytes_per_s, write_ceiling_bytes_per_s
 from hinan.wire.model import Function, Machine, Port, Role
@@ -93,6 +94,11 @@ def mps_of(hops: Iterable[Function]) -> int | None:
     return min((hop.mps_bytes for hop in told if hop.mps_bytes), default=None)
 
 
+def hides_its_rate(hop: Function) -> bool:
+    """May this hop be the narrow one of its path, with nobody to say how narrow? Disputed links, and tunnels."""
+    return link_is_disputed(hop) or is_tunnel(hop)
+
+
 def hop_ceiling_bytes_per_s(hop: Function, mps_bytes: int) -> float | None:
     """Payload of memory writes over this hop's link [bytes/s]; None when its capability is unknown or not believed.
 
@@ -116,10 +122,10 @@ def hop_raw_bytes_per_s(hop: Function) -> float | None:
 def path_ceiling(path: Path, mps_bytes: int | None = None) -> tuple[float | None, str | None]:
     """Ceiling of the path [bytes/s] and the address of its narrowest hop, nearest the device; None if unknown.
 
-    Unknown also where sources contradict each other on a link of the path: it may be the narrow one.
+    Unknown also where sources contradict each other on a link of the path, or a tunnel is on it: it may be the narrow one.
     """
     mps = mps_bytes or mps_of(path.hops) or ASSUMED_MPS_BYTES
-    if not path.hops or any(map(link_is_disputed, path.hops)) or not _own_link_known(path, mps):
+    if not path.hops or any(map(hides_its_rate, path.hops)) or not _own_link_known(path, mps):
         return None, None
     known = [
         (value, order) for order, hop in enumerate(path.hops) if (value := hop_ceiling_bytes_per_s(hop, mps)) is not None

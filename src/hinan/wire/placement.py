@@ -61,6 +61,8 @@ def node_for_gpu(machine: Machine, index: int) -> Placement:
 
 def _told(machine: Machine, gpu: Gpu) -> tuple[int | None, str]:
     at = machine.functions.get(gpu.address or "")
+    if "numa_node" in gpu.disputed:
+        return None, f"sources contradict each other: {' or '.join(gpu.disputed['numa_node'])}"
     while at is not None:
         if "numa_node" in at.disputed:
             return None, f"sources contradict each other: {' or '.join(at.disputed['numa_node'])}"

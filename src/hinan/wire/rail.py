@@ -1,7 +1,8 @@
 """Which NIC belongs to a GPU, and which GPU of another machine is its peer: the rail.
 
 Owns:      the choice, as pure functions with their reasons. Whoever picks a NIC or a peer for a rank asks here.
-Promises:  the bus decides (same switch, fewest bridges), then the labels of `nvidia-smi topo -m`, then the node. GPUs to
+Promises:  a NIC without RDMA is taken only where there is no other, and a narrow link only where none is wider. Then
+           the bus decides (same switch, fewest bridges), then the labels of `nvidia-smi topo -m`, then the node. GPUs to
            which the same NICs are equally near take them in turns, by number, so that all are used and every rank of a
            node that asks gets the same answer.
 """
@@ -13,7 +14,8 @@ import re
 import msgspec
 
 from hinan.wire.address import short_address
-from hinan.wire.model import Gpu, Machine, Role
+from hinan.wire.model import Function, Gpu, Machine, Role
+from hinan.wire.nics import best, usable
 from hinan.wire.peer import common_bridge, distance
 from hinan.wire.placement import gpu_by_index
 
@@ -101,29 +103,37 @@ def _near(machine: Machine, gpu: Gpu, *, labels: bool) -> tuple[_Nics, str]:
 
     labels: may the words of topo -m decide, where the bus shows no switch in common?
     """
-    nics = [f for f in machine.functions.values() if f.role is Role.NIC and f.physical_function not in machine.functions]
+    physical = (
+        f for f in machine.functions.values() if f.role is Role.NIC and f.physical_function not in machine.functions
+    )
+    nics = usable(list(physical))
     place = machine.functions.get(gpu.address or "")
     if place is not None:
         switched = [f.address for f in nics if common_bridge(machine, place.address, f.address) is not None]
         steps = {address: distance(machine, place.address, address) for address in switched}
         if switched:
-            return _named(machine, [a for a in switched if steps[a] == min(steps.values())]), "same switch"
+            return _named(machine, [f for f in nics if steps.get(f.address) == min(steps.values())]), "same switch"
     ranks = {other: _NEARNESS.index(word) for other, word in gpu.relations.items() if word in _NEARNESS}
-    ranks = {other: rank for other, rank in ranks.items() if not other.startswith("GPU")}
-    if labels and ranks:
+    useless = machine.functions.keys() - {f.address for f in nics}
+    ranks = {
+        other: rank
+        for other, rank in ranks.items()
+        if not other.startswith("GPU") and machine.nic_names.get(other) not in useless
+    }
+    if labels and ranks and "relations" not in gpu.disputed:
         best = min(ranks.values())
         names = sorted((other for other, rank in ranks.items() if rank == best), key=_natural)
         return tuple((name, machine.nic_names.get(name)) for name in names), f"{_NEARNESS[best]} in topo -m"
-    local = [f.address for f in nics if place is not None and f.numa_node is not None and f.numa_node == place.numa_node]
+    local = [f for f in nics if place is not None and f.numa_node is not None and f.numa_node == place.numa_node]
     if local:
         return _named(machine, local), "same NUMA node, no switch in common"
-    return _named(machine, [f.address for f in nics]), "nothing says which is near" if nics else "no NIC is known"
+    return _named(machine, nics), "nothing says which is near" if nics else "no NIC is known"
 
 
-def _named(machine: Machine, addresses: list[str]) -> _Nics:
-    """The NICs at these addresses under the system's names, else their short addresses."""
+def _named(machine: Machine, nics: list[Function]) -> _Nics:
+    """The best of these NICs under the system's names, else their short addresses."""
     names = {}
-    for address in addresses:
+    for address in (nic.address for nic in best(nics)):
         known = sorted((name for name, where in machine.nic_names.items() if where == address), key=_natural)
         names[known[0] if known else short_address(address)] = address
     return tuple(sorted(names.items(), key=lambda item: _natural(item[0])))

@@ -7,13 +7,14 @@ Never:     computes; what is not in the report or a leg is not printed.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from hinan.wire.address import short_address
 from hinan.wire.check import UNKNOWN_MODE
 from hinan.wire.findings import Finding
 from hinan.wire.legs import Leg, from_ram
 from hinan.wire.model import Machine, NumaNode, Role
+from hinan.wire.notes import DRAM, union
 from hinan.wire.report import Hop, Report
 from hinan.wire.segments import Segment, segments_of
 
@@ -28,6 +29,11 @@ def clip(line: str, width: int = WIDTH) -> str:
 def wrapped(mark: str, text: str) -> list[str]:
     """A paragraph under a one-character mark."""
     return textwrap.wrap(text, WIDTH, initial_indent=f"{mark} ", subsequent_indent="  ", break_on_hyphens=False)
+
+
+def noted(notes: Iterable[str]) -> list[str]:
+    """What a reader should know, one paragraph each."""
+    return [line for note in notes for line in wrapped("i", note)]
 
 
 def gigabytes(rate: float | None) -> str:
@@ -48,8 +54,7 @@ def render(report: Report, machine: Machine) -> list[str]:
     lines = [*_tree(report, machine), "", *_figures(report), ""]
     for finding in report.findings:
         lines += wrapped("!", sentence(finding))
-    for note in report.notes:
-        lines += wrapped("i", note)
+    lines += noted(report.notes)
     return [clip(line.rstrip()) for line in lines]
 
 
@@ -92,6 +97,8 @@ def _link(hop: Hop, segment: Segment, report: Report) -> str:
         text = f"{hop.cap_gt_s:g} GT/s{now} x{hop.width if hop.width is not None else '?'}"
     elif hop.now_gt_s is not None:
         text = f"{hop.now_gt_s:g} GT/s x{hop.width or '?'} as read now, capability unknown"
+    elif hop.ceiling_bytes_per_s is None and segment.ceiling_bytes_per_s is not None:
+        text = "speed and width told by the port's end only"
     elif segment.ceiling_bytes_per_s is not None:
         text = "speed and width unknown, bandwidth reported"
     else:
@@ -226,7 +233,7 @@ def render_without_gpu(report: Report, machine: Machine) -> list[str]:
         if not devices:
             lines.append(f"{word:<5}none is known")
     lines += ["", *(line for f in report.findings for line in wrapped("!", sentence(f)))]
-    lines += [line for note in report.notes for line in wrapped("i", note)]
+    lines += noted(report.notes)
     return [clip(line.rstrip()) for line in lines]
 
 
@@ -236,7 +243,7 @@ def _plain_leg(word: str, leg: Leg, name: str | None) -> list[str]:
     return [head, f"     RAM > root complex > {route}   ceiling {gigabytes(leg.ceiling_bytes_per_s)}"]
 
 
-def render_all(reports: Sequence[Report], machine: Machine) -> list[str]:
+def render_all(reports: Sequence[Report]) -> list[str]:
     """One line per GPU; then what was found, and what the sources leave open for the whole machine."""
     head = f"{'GPU':<4}{'address':<14}{'node':>5}  {'alone':>11}  {'all at once':>11}  {'measured':>11}"
     lines = [f"{head}  {'narrowest':<13} NIC of its rail"]
@@ -248,7 +255,8 @@ def render_all(reports: Sequence[Report], machine: Machine) -> list[str]:
         columns = "  ".join(f"{gigabytes(rate):>11}" for rate in rates)
         lines.append(f"{index!s:<4}{address:<14}{node:>5}  {columns}  {r.narrowest or 'unknown':<13} {r.nic or 'unknown'}")
     shares = [r.all_ranks_ceiling_bytes_per_s for r in reports]
-    if shares and all(share is not None for share in shares):
+    summed = bool(shares) and all(share is not None for share in shares)
+    if summed:
         lines.append(
             f"together {gigabytes(sum(share or 0.0 for share in shares))}; the DRAM write limit is not in any file"
         )
@@ -256,5 +264,5 @@ def render_all(reports: Sequence[Report], machine: Machine) -> list[str]:
     for key in seen:
         finding = next(f for r in reports for f in r.findings if f.code + (f.at or "") == key)
         lines += wrapped("!", sentence(finding))
-    lines += [line for note in machine.notes for line in wrapped("i", note)]
+    lines += noted(note for note in union(r.notes for r in reports) if not (summed and note == DRAM))
     return [clip(line) for line in lines]

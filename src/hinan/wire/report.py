@@ -1,7 +1,8 @@
 """The answer to `hinan wire`: one GPU's path, its figures and what each figure is.
 
 Owns:      the shape of `--json`. Unknown is null; `labels` says of each figure: ceiling, measured, reported or unknown.
-Promises:  `seconds` is the state at the ceiling: nobody will be faster. A GPU that does not answer on the bus has no rate.
+Promises:  `seconds` is the state at the ceiling: nobody will be faster. A GPU that does not answer on the bus has no rate,
+           and no link has one for a GPU that reaches RAM otherwise.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from hinan.wire.legs import Leg, direct, nearest, via_ram
 from hinan.wire.link import ASSUMED_MPS_BYTES
 from hinan.wire.measured import best_measurement
 from hinan.wire.model import Function, Gpu, Machine, Port, Role
-from hinan.wire.notes import notes_for
+from hinan.wire.notes import NO_ADDRESS, notes_for
 from hinan.wire.path import Path, fair_shares, hop_ceiling_bytes_per_s, mps_of, path_ceiling, path_up, sharers
 from hinan.wire.placement import node_for_gpu
 from hinan.wire.rail import nic_for_gpu, nic_on_bus
@@ -103,7 +104,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 def report_gpu(machine: Machine, gpu: Gpu, question: Question) -> Report:
     """The report of one GPU."""
-    path = path_up(machine, gpu.address) if gpu.address else Path((), False, "no source tells the GPU's address")
+    path = path_up(machine, gpu.address) if gpu.address else Path((), False, NO_ADDRESS)
     coherent = coherent_link_of(machine, gpu)
     mps = mps_of(path.hops)
     ceiling, narrow = (None, None) if coherent or gpu.off_bus else path_ceiling(path)
@@ -128,7 +129,7 @@ def report_gpu(machine: Machine, gpu: Gpu, question: Question) -> Report:
         gpu=Named(short_address(gpu.address) if gpu.address else None, gpu.name, gpu.index),
         numa_node=placement.node,
         hops=tuple(
-            _hop(machine, hop, (path.hops[0].address,), mps or ASSUMED_MPS_BYTES, lost=gpu.off_bus is not None)
+            _hop(machine, hop, (path.hops[0].address,), mps or ASSUMED_MPS_BYTES, carries=not coherent and not gpu.off_bus)
             for hop in path.hops
         ),
         narrowest=short_address(narrow) if narrow else None,
@@ -204,8 +205,8 @@ def kind_of(function: Function) -> str:
     return "endpoint"
 
 
-def _hop(machine: Machine, function: Function, ends: tuple[str, ...], mps: int, *, lost: bool = False) -> Hop:
-    """lost: the device whose path this is does not answer, so nothing is carried here for it."""
+def _hop(machine: Machine, function: Function, ends: tuple[str, ...], mps: int, *, carries: bool = True) -> Hop:
+    """carries: does the copy go over this link? Not of a GPU that does not answer, or that reaches RAM by another one."""
     link = function.link
     shared = sharers(machine, function.address, *ends)
     return Hop(
@@ -219,7 +220,7 @@ def _hop(machine: Machine, function: Function, ends: tuple[str, ...], mps: int, 
         mps=function.mps_bytes,
         node=function.numa_node,
         shared_with=tuple(short_address(other.address) for other in shared),
-        ceiling_bytes_per_s=None if lost else hop_ceiling_bytes_per_s(function, mps),
+        ceiling_bytes_per_s=hop_ceiling_bytes_per_s(function, mps) if carries else None,
     )
 
 

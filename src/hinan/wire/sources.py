@@ -12,6 +12,7 @@ from pathlib import Path
 
 from hinan.core.errors import ConfigError, FormatError
 from hinan.wire import assemble, capture, text
+from hinan.wire.merge import merge
 from hinan.wire.model import Machine
 from hinan.wire.readers import (
     gdscheck,
@@ -53,7 +54,7 @@ def read_text(raw: str) -> Machine | None:
     if start.startswith("{"):
         return capture.read(start) or nvbandwidth.read_json(start)
     found = [machine for machine in (reader(cleaned) for reader in _TEXT_READERS) if machine is not None]
-    return assemble.merge(found) if found else None
+    return merge(found) if found else None
 
 
 def read_path(path: Path) -> Machine:
@@ -84,13 +85,13 @@ def read_path(path: Path) -> Machine:
 
 def read_paths(paths: Sequence[Path]) -> Machine:
     """One assembled machine from several files."""
-    return assemble.assemble(assemble.merge([read_path(path) for path in paths]))
+    return assemble.assemble(merge([read_path(path) for path in paths]))
 
 
 def read_texts(texts: Iterable[str]) -> Machine:
     """One assembled machine from texts; texts that nothing recognises are passed over."""
     found = [machine for machine in map(read_text, texts) if machine is not None]
-    return assemble.assemble(assemble.merge(found))
+    return assemble.assemble(merge(found))
 
 
 def read_live(root: Path = Path("/")) -> Machine:

@@ -143,12 +143,18 @@ def completions(
 ) -> Iterator[Completion]:
     """The answers to a read: as large as the payload size allows, or cut at every 64 bytes (the worst legal case).
 
-    Every completion but the last ends at a multiple of the read completion boundary.
+    Every completion but the last ends at a multiple of the read completion boundary. A read of zero bytes (a flush) is
+    answered too, by one DW that says nothing and counts as one byte.
 
     Args:
         data: the bytes read, `request.size_bytes` of them.
     """
     _check_size(mps_bytes)
+    if not data:
+        yield Completion(
+            requester=request.requester, completer=completer, tag=request.tag, byte_count=1,
+            lower_address=request.address & 0x7C, data=bytes(4),
+        )  # fmt: skip
     done = 0
     while done < len(data):
         at = request.address + done

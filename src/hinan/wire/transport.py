@@ -1,23 +1,32 @@
 """Does this GPU reach RAM over PCIe at all?
 
-Owns:      the verdict "NVLink-C2C or POWER NVLink", from device IDs, names and what the sources say.
+Owns:      the verdict "NVLink-C2C, POWER NVLink or shared memory", from device IDs, names and what the sources say.
 Promises:  where it holds no PCIe ceiling is claimed: 295 to 330 GB/s is right there, not a wrong measurement.
 """
 
 from __future__ import annotations
 
+from hinan.wire.families import shares_ram
 from hinan.wire.identity import coherent_evidence, has_nvlink_to_power, is_power_host
 from hinan.wire.model import Function, Gpu, Machine, Role
 
 
 def coherent_link_of(machine: Machine, gpu: Gpu | None) -> str | None:
-    """Evidence that the GPU reaches host RAM by a coherent NVLink; None: as far as told, by PCIe."""
+    """Evidence that the GPU reaches host RAM by a coherent link, or has no other memory; None: as far as told, by PCIe."""
     if gpu is None:
         return machine.coherent_link
     function = machine.functions.get(gpu.address or "")
     own = function.coherent_link if function else None
-    found = own or machine.coherent_link or coherent_evidence(function.device_id if function else None, gpu.name)
-    return found or _power_nvlink(machine, function, gpu)
+    vendor, device = (function.vendor_id, function.device_id) if function else (None, None)
+    found = own or machine.coherent_link or coherent_evidence(vendor, device, gpu.name)
+    return found or _power_nvlink(machine, function, gpu) or shared_memory_of(machine, gpu)
+
+
+def shared_memory_of(machine: Machine, gpu: Gpu) -> str | None:
+    """Evidence that the GPU's memory is the host's RAM; None: nothing says so."""
+    function = machine.functions.get(gpu.address or "")
+    vendor, device = (function.vendor_id, function.device_id) if function else (None, None)
+    return shares_ram(vendor, device, gpu.name)
 
 
 def _power_nvlink(machine: Machine, function: Function | None, gpu: Gpu) -> str | None:

@@ -15,7 +15,8 @@ from xml.etree.ElementTree import Element
 import msgspec
 
 from hinan.wire.address import parse_address, split_address
-from hinan.wire.identity import coherent_evidence, gpu_name, max_gt_s_of_gpu, role_of
+from hinan.wire.families import max_gt_s_of_gpu
+from hinan.wire.identity import coherent_evidence, gpu_name, role_of
 from hinan.wire.link import speeds_of_raw
 from hinan.wire.model import Buses, Function, Link, Machine, NumaNode, Role
 from hinan.wire.readers.xml_tree import mask_bits, parse
@@ -41,8 +42,7 @@ def read(text: str) -> Machine | None:
     if root is None or root.tag != "topology":
         return None
     found = _Found()
-    for item in root.findall("object"):
-        _descend(item, None, (), found)
+    _descend(root, found)
     nodes = _distances(root, found.nodes)
     product = found.infos.get("DMIProductName") or found.infos.get("PlatformModel")
     model = found.infos.get("CPUModel")
@@ -54,14 +54,26 @@ def read(text: str) -> Machine | None:
         cpu_model=model,
         product=product,
         nic_names=found.nics,
-        coherent_link=link or coherent_evidence(None, product, model),
+        coherent_link=link or coherent_evidence(None, None, product, model),
         coherent_bytes_per_s=bandwidth,
         sources=("hwloc XML",),
         notes=notes,
     )
 
 
-def _descend(item: Element, parent: str | None, near: tuple[int, ...], found: _Found) -> None:
+def _descend(root: Element, found: _Found) -> None:
+    """Every object, depth first, in the file's order; without recursion, since a file may nest as deep as it likes."""
+    stack: list[tuple[Element, str | None, tuple[int, ...]]] = [
+        (item, None, ()) for item in reversed(root.findall("object"))
+    ]
+    while stack:
+        item, parent, near = stack.pop()
+        below, near = _object(item, parent, near, found)
+        stack.extend((child, below, near) for child in reversed(item.findall("object")))
+
+
+def _object(item: Element, parent: str | None, near: tuple[int, ...], found: _Found) -> tuple[str | None, tuple[int, ...]]:
+    """One object; the PCI function and the nodes that its children are below."""
     kind = item.get("type", "")
     bits = mask_bits(item.get("nodeset"))
     if bits is not None:
@@ -78,8 +90,7 @@ def _descend(item: Element, parent: str | None, near: tuple[int, ...], found: _F
         found.functions[address] = _function(item, address, parent, near)
     if kind == "OSDev" and parent is not None:
         _os_device(item, parent, found)
-    for child in item.findall("object"):
-        _descend(child, address or parent, near, found)
+    return address or parent, near
 
 
 def _numa_node(item: Element, found: _Found) -> None:
@@ -120,7 +131,7 @@ def _function(item: Element, address: str, parent: str | None, near: tuple[int, 
         numa_affinity=near if len(near) > 1 else (),
         link=_link(raw * 1e9 if raw else None, max_gt_s_of_gpu(vendor, device) if role is Role.GPU else None),
         buses=Buses(split_address(address)[1], int(buses["sec"], 16), int(buses["sub"], 16)) if buses else None,
-        coherent_link=coherent_evidence(device, name) if role is Role.GPU else None,
+        coherent_link=coherent_evidence(vendor, device, name) if role is Role.GPU else None,
     )
 
 
@@ -147,7 +158,7 @@ def _os_device(item: Element, parent: str, found: _Found) -> None:
 
 
 def _replace(function: Function, gpu_index: int, name: str | None) -> Function:
-    link = coherent_evidence(function.device_id, name)
+    link = coherent_evidence(function.vendor_id, function.device_id, name)
     link = function.coherent_link or link
     return msgspec.structs.replace(function, gpu_index=gpu_index, name=name, coherent_link=link)
 

@@ -40,7 +40,8 @@ def claimants(ranges: Sequence[IomemRange], address: int) -> tuple[IomemRange, .
     return tuple(r for _, _, r in sorted(holding, key=lambda entry: entry[:2]))
 
 
-_SRAT = re.compile(r"ACPI: SRAT: Node ([0-9]{1,5}) PXM [0-9]+ \[mem 0x([0-9a-f]{1,16})-0x([0-9a-f]{1,16})\]", re.I)
+_SRAT = re.compile(r"ACPI: SRAT: Node ([0-9]{1,5}) PXM [0-9]+ \[mem 0x([0-9a-f]{1,16})-0x([0-9a-f]{1,16})\](.*)", re.I)
+_NO_RAM_YET = re.compile(r"\bhotplug\b|\bnon-volatile\b")  # room for DIMMs that may come, and memory of another kind
 
 
 def read_srat(text: str) -> Machine | None:
@@ -48,7 +49,7 @@ def read_srat(text: str) -> Machine | None:
     ranges: dict[int, list[Window]] = {}
     for line in whole_lines(text)[0]:
         match = _SRAT.search(line)
-        if match is not None and int(match[2], 16) <= int(match[3], 16):
+        if match is not None and int(match[2], 16) <= int(match[3], 16) and not _NO_RAM_YET.search(match[4]):
             ranges.setdefault(int(match[1]), []).append(Window(int(match[2], 16), int(match[3], 16)))
     if not ranges:
         return None

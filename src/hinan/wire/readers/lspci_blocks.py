@@ -3,7 +3,8 @@
 Owns:      the pattern of each line. The library readers on PyPI refuse -vvv (jc) or are live only (pcicrawler).
 Promises:  a number is taken only from a whole line; VF BARs under the SR-IOV capability are not taken for BARs of the
            function; windows with base above limit are closed. Blocks in any order give the same functions; two
-           blocks of one function that contradict each other leave it unknown.
+           blocks of one function that contradict each other leave it unknown; one that holds lines of another function
+           tells no more than its first line.
 Never:     guesses parents: bus numbers are kept, `assemble` connects them.
 """
 
@@ -15,11 +16,13 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from hinan.wire.address import parse_address, split_address
+from hinan.wire.address import parse_address, short_address, split_address
 from hinan.wire.identity import class_of_name, role_of, vendor_of_name
 from hinan.wire.join import join_functions
+from hinan.wire.link import width_of
 from hinan.wire.model import Acs, Buses, Function, Link, Machine, Port, Role, Window
 from hinan.wire.readers import lspci_sriov
+from hinan.wire.readers.lspci_mixed import is_mixed
 from hinan.wire.text import number, whole_lines
 
 _HEADER = re.compile(
@@ -64,15 +67,23 @@ def read(text: str) -> Machine | None:
     functions: dict[str, Function] = {}
     verbose = denied = False
     unplaced: list[Acs] = []
+    mixed: list[str] = []
     for block in _blocks(text, unplaced):
-        function = _function(block)
+        disorder = is_mixed(block.lines)
+        function = _function(block, [] if disorder else block.lines)
+        if disorder:
+            mixed.append(short_address(function.address))
         known = functions.get(function.address)
         functions[function.address] = function if known is None else join_functions(known, function)
         verbose = verbose or bool(block.lines)
         denied = denied or any("access denied" in line for _, line in block.lines)
     if not functions and not unplaced:
         return None
-    notes = ("capabilities were not readable (lspci without root): MPS, ACS and link state are unknown",) if denied else ()
+    notes: tuple[str, ...] = (
+        ("capabilities were not readable (lspci without root): MPS, ACS and link state are unknown",) if denied else ()
+    )
+    if mixed:
+        notes += (f"lines of several functions are in one block, so its details were left out: {' '.join(mixed[:4])}",)
     source = "lspci -vvv" if verbose or unplaced else "lspci"
     return Machine(functions=functions, acs_unplaced=tuple(unplaced), sources=(source,), notes=notes)
 
@@ -116,7 +127,8 @@ def _acs(line: str) -> Acs | None:
     )
 
 
-def _function(block: _Block) -> Function:
+def _function(block: _Block, believed: list[tuple[int, str]]) -> Function:
+    """believed: those of its lines that are its own."""
     header = block.header
     address = parse_address(header["address"])
     assert address is not None
@@ -127,7 +139,7 @@ def _function(block: _Block) -> Function:
     code = int(header["code"], 16) if header["code"] else class_of_name(header["class"])
     name = _TAIL.sub("", _IDS.sub("", header["name"])).strip()
     role = role_of(code, vendor, device, name, bus=split_address(address)[1])
-    known = _attributes(block.lines)
+    known = _attributes(believed)
     silent = next((m[0].strip("!() ") for m in _signs_of_silence(block)), None)
     buses = known.buses if role is Role.BRIDGE else None
     return Function(
@@ -135,7 +147,7 @@ def _function(block: _Block) -> Function:
         numa_node=known.numa_node, link=known.link, mps_bytes=known.mps, mps_cap_bytes=known.mps_cap,
         mrrs_bytes=known.mrrs, acs=known.acs, buses=buses, windows=tuple(known.windows), bars=tuple(known.bars),
         iommu_group=known.iommu_group, virtual_functions=known.virtual_functions,
-        sriov=lspci_sriov.read(block.lines),
+        sriov=lspci_sriov.read(believed),
         subtractive=role is Role.BRIDGE and "[Subtractive decode]" in header["name"],
         at_root=known.port is Port.ROOT, off_bus=f"lspci says: {silent}" if silent else None,
     )  # fmt: skip
@@ -204,10 +216,10 @@ def _own_line(known: _Known, line: str, *, in_capability: bool) -> None:
 
 def _capability_line(known: _Known, line: str) -> None:
     if match := _LNKCAP.match(line):
-        width = int(match["width"]) or None
+        width = width_of(int(match["width"]))
         known.link = msgspec.structs.replace(known.link, cap_gt_s=number(match["speed"]), cap_width=width)
     elif match := _LNKSTA.match(line):
-        width = int(match["width"]) or None
+        width = width_of(int(match["width"]))
         speed = number(match["speed"]) if width else None
         known.link = msgspec.structs.replace(known.link, now_gt_s=speed, now_width=width)
     elif match := _DEVCAP.match(line):

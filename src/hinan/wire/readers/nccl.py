@@ -13,6 +13,7 @@ from xml.etree.ElementTree import Element
 
 from hinan.wire.address import parse_address, split_address
 from hinan.wire.identity import coherent_evidence, gpu_name, role_of
+from hinan.wire.link import width_of
 from hinan.wire.model import Function, Link, Machine, NumaNode, Port, Role
 from hinan.wire.readers.xml_tree import mask_bits, parse
 from hinan.wire.text import hex_number, number
@@ -32,8 +33,7 @@ def read(text: str) -> Machine | None:
         node = _int(cpu.get("numaid"))
         if node is not None and all(known.index != node for known in nodes):
             nodes.append(NumaNode(index=node, cpus=mask_bits(cpu.get("affinity"))))
-        for pci in cpu.findall("pci"):
-            _descend(pci, None, node, functions, nics)
+        _descend(cpu, node, functions, nics)
     first = root.find("cpu")
     if len(nodes) == 1 and any(_int(cpu.get("numaid")) is None for cpu in root.iter("cpu")):
         nodes = []  # the one that is told is not the only one: a list of one would say so
@@ -57,18 +57,19 @@ def _speed(text: str | None) -> float | None:
     return number(match[1]) if match else None
 
 
-def _descend(
-    pci: Element, parent: str | None, node: int | None, functions: dict[str, Function], nics: dict[str, str]
-) -> None:
-    address = parse_address(pci.get("busid", ""))
-    if address is None or address in functions:
-        return
-    functions[address] = _function(pci, address, parent, node)
-    for net in pci.findall("nic/net"):
-        if net.get("name"):
-            nics.setdefault(net.get("name", ""), address)
-    for child in pci.findall("pci"):
-        _descend(child, address, node, functions, nics)
+def _descend(cpu: Element, node: int | None, functions: dict[str, Function], nics: dict[str, str]) -> None:
+    """Every <pci> below a <cpu>, depth first; without recursion, since a file may nest as deep as it likes."""
+    stack: list[tuple[Element, str | None]] = [(pci, None) for pci in reversed(cpu.findall("pci"))]
+    while stack:
+        pci, parent = stack.pop()
+        address = parse_address(pci.get("busid", ""))
+        if address is None or address in functions:
+            continue
+        functions[address] = _function(pci, address, parent, node)
+        for net in pci.findall("nic/net"):
+            if net.get("name"):
+                nics.setdefault(net.get("name", ""), address)
+        stack.extend((child, address) for child in reversed(pci.findall("pci")))
 
 
 def _function(pci: Element, address: str, parent: str | None, node: int | None) -> Function:
@@ -78,7 +79,7 @@ def _function(pci: Element, address: str, parent: str | None, node: int | None) 
     vendor = None if vendor in (0, 0xFFFF) else vendor
     gpu = pci.find("gpu")
     role = Role.GPU if gpu is not None else role_of(code, vendor, device, None, bus=split_address(address)[1])
-    width = _int(pci.get("link_width"))
+    width = width_of(_int(pci.get("link_width")))
     speed = _speed(pci.get("link_speed"))
     return Function(
         address=address,
@@ -91,20 +92,20 @@ def _function(pci: Element, address: str, parent: str | None, node: int | None) 
         device_id=device,
         name=gpu_name(vendor, device),
         numa_node=node,
-        link=Link(cap_gt_s=speed or None, cap_width=width or None),
+        link=Link(cap_gt_s=speed or None, cap_width=width),
         gpu_index=_int(gpu.get("dev")) if gpu is not None else None,
-        coherent_link=_coherent(gpu, device) if role is Role.GPU else None,
+        coherent_link=_coherent(gpu, vendor, device) if role is Role.GPU else None,
         nvlinks=_links(gpu) if gpu is not None else None,
         gpudirect=_gdr(pci),
     )
 
 
-def _coherent(gpu: Element | None, device: int | None) -> str | None:
+def _coherent(gpu: Element | None, vendor: int | None, device: int | None) -> str | None:
     if gpu is not None and gpu.find("c2c") is not None:
         return "NVLink-C2C (<c2c> in the topology)"
     if gpu is not None and any(link.get("tclass") == _CPU_NVLINK_CLASS for link in gpu.findall("nvlink")):
         return "NVLink between GPU and CPU (POWER)"
-    return coherent_evidence(device)
+    return coherent_evidence(vendor, device)
 
 
 def _links(gpu: Element) -> int | None:

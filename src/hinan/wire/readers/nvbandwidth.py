@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from hinan.wire.address import parse_address
+from hinan.wire.identity import NVIDIA
 from hinan.wire.model import Gpu, Machine, Measurement
 from hinan.wire.text import number, whole_lines
 
@@ -47,7 +48,8 @@ def _devices(lines: list[str]) -> Iterator[Gpu]:
     for line in lines:
         match = _DEVICE.match(line)
         if match is not None:
-            yield Gpu(index=int(match[1]), name=match[2], address=parse_address(match[3]) if match[3] else None)
+            address = parse_address(match[3]) if match[3] else None
+            yield Gpu(index=int(match[1]), vendor_id=NVIDIA, name=match[2], address=address)
 
 
 def _case(case: dict[str, Any], gpus: tuple[Gpu, ...]) -> Iterator[Measurement]:
@@ -70,6 +72,7 @@ def _row(kind: tuple[str, str], cells: list[str], gpus: tuple[Gpu, ...]) -> Iter
                 bytes_per_s=value * 1e9,
                 source="nvbandwidth",
                 gpu_index=index,
+                vendor_id=NVIDIA,
                 gpu_address=gpu.address if gpu else None,
                 gpu_name=gpu.name if gpu else None,
             )

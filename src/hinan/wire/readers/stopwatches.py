@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from hinan.wire.identity import NVIDIA
 from hinan.wire.model import Gpu, Machine, Measurement
 from hinan.wire.text import number, whole_lines
 
@@ -31,9 +32,9 @@ def read(text: str) -> Machine | None:
     found = [*_bandwidth_test(lines), *_superbench(lines), *_gdsio(lines)]
     if not found:
         return None
-    gpus = {m.gpu_index: m.gpu_name for m in found if m.gpu_index is not None}
+    gpus = {m.gpu_index: (m.vendor_id, m.gpu_name) for m in found if m.gpu_index is not None}
     return Machine(
-        gpus=tuple(Gpu(index=index, name=gpus[index]) for index in sorted(gpus)),
+        gpus=tuple(Gpu(index=index, vendor_id=gpus[index][0], name=gpus[index][1]) for index in sorted(gpus)),
         measurements=tuple(found),
         sources=tuple(dict.fromkeys(m.source for m in found)),
     )
@@ -67,6 +68,7 @@ def _pinned(what: str, value: str, size_bytes: int, index: int | None, name: str
         source="bandwidthTest",
         gpu_index=index,
         gpu_name=name,
+        vendor_id=NVIDIA,
         engine="ce",
         size_bytes=size_bytes,
     )
@@ -97,6 +99,7 @@ def _gdsio(lines: list[str]) -> Iterator[Measurement]:
                 bytes_per_s=(number(match[3]) or 0.0) * (1 << 30),
                 source="gdsio",
                 gpu_index=device if way == "gds" else None,
+                vendor_id=NVIDIA,
             )
 
 

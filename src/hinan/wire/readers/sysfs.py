@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hinan.wire.address import parse_address, split_address
 from hinan.wire.identity import coherent_evidence, gpu_name, role_of
+from hinan.wire.link import width_of
 from hinan.wire.model import Function, IommuMode, Link, Machine, NumaNode, Role, Sriov, Window
 from hinan.wire.pages import node_blocks
 from hinan.wire.readers import config_space, iomem
@@ -37,7 +38,7 @@ def read(root: Path = Path("/")) -> Machine:
         cpu_model=model[1] if model else None,
         cpu_arch="arm64" if "CPU implementer" in cpuinfo else "x86_64" if model else None,
         product=product,
-        coherent_link=coherent_evidence(None, product),
+        coherent_link=coherent_evidence(None, None, product),
         iommu_mode=(IommuMode.OFF if functions and not grouped else modes.pop() if len(modes) == 1 else None),
         iomem=memory.iomem if memory else (),
         virtual=("the CPU has the hypervisor flag",) if re.search(r"^flags\s*:.*\bhypervisor\b", cpuinfo, re.M) else (),
@@ -74,13 +75,13 @@ def _function(entry: Path) -> tuple[str, Function] | None:
     space = config_space.parse(_bytes(entry / "config"))
     role = role_of(code, vendor, device, None, bus=split_address(address)[1])
     group = entry / "iommu_group"
-    width = _int(entry / "max_link_width")
-    now_width = _int(entry / "current_link_width")
+    width = width_of(_int(entry / "max_link_width"))
+    now_width = width_of(_int(entry / "current_link_width"))
     physical = entry / "physfn"
     # Why not of a silent one: its link registers read as all ones too, which sysfs prints as 63 lanes.
     link = Link() if space.silent else Link(
-        cap_gt_s=_speed(entry / "max_link_speed") if width else None, cap_width=width or None,
-        now_gt_s=_speed(entry / "current_link_speed") if now_width else None, now_width=now_width or None,
+        cap_gt_s=_speed(entry / "max_link_speed") if width else None, cap_width=width,
+        now_gt_s=_speed(entry / "current_link_speed") if now_width else None, now_width=now_width,
     )  # fmt: skip
     return address, Function(
         address=address, role=role, port=space.port, parent=above, at_root=above is None, class_code=code,
@@ -94,7 +95,7 @@ def _function(entry: Path) -> tuple[str, Function] | None:
         iommu_mode=_GROUP_MODES.get((_text(group / "type") or "").strip()),
         physical_function=parse_address(physical.resolve().name) if physical.exists() else None,
         virtual_functions=_int(entry / "sriov_numvfs"),
-        coherent_link=coherent_evidence(device) if role is Role.GPU and vendor == 0x10DE else None,
+        coherent_link=coherent_evidence(vendor, device) if role is Role.GPU else None,
     )  # fmt: skip
 
 

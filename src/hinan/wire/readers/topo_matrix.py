@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 
+from hinan.wire.identity import NVIDIA
 from hinan.wire.model import Gpu, Machine
 from hinan.wire.text import int_list, whole_lines
 
@@ -59,6 +60,7 @@ def _gpus(header: list[str], rows: list[tuple[list[str], bool]], names: dict[str
             index,
             Gpu(
                 index=index,
+                vendor_id=NVIDIA,
                 numa_node=affinity[0] if affinity else None,
                 numa_affinity=affinity or (),
                 memory_node=memory[0] if memory else None,

@@ -1,0 +1,98 @@
+"""Whose figures they are: logs that name another product are not taken, and each vendor's tools count their own GPUs."""
+
+import pytest
+import wire_dumps as dumps
+
+from hinan.wire import capture, sources
+from hinan.wire.case import Question
+from hinan.wire.check import check_machine
+from hinan.wire.model import Machine
+from hinan.wire.numbering import surely_differ
+from hinan.wire.report import Report, report_gpu
+
+
+def report(machine: Machine, index: int = 0) -> Report:
+    """The report of one GPU."""
+    return report_gpu(machine, machine.gpus[index], Question())
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "differ"),
+    [
+        ("Tesla V100-PCIE-32GB", "H100 SXM5 80GB", True),
+        ("NVIDIA H100 80GB HBM3", "NVIDIA Corporation GH100 [H100 SXM5 80GB]", False),
+        ("NVIDIA A100-SXM4-80GB MIG 1g.10gb", "GA100 [A100 SXM4 80GB]", False),
+        ("NVIDIA RTX A6000", "AD102GL [RTX 6000 Ada Generation]", True),
+        ("NVIDIA RTX 6000 Ada Generation", "AD102GL [RTX 6000 Ada Generation]", False),
+        ("AMD Radeon RX 6900 XT", "Navi 21 [Radeon RX 6800/6800 XT / 6900 XT]", False),
+        ("NVIDIA L4", "TU104GL [Tesla T4]", True),
+        ("NVIDIA L40S", "AD102GL [L40]", False),
+        ("NVIDIA A16", "GA107GL [A2 / A16]", False),
+        ("NVIDIA H200", "H200 SXM 141GB", False),
+        ("AMD Instinct MI250X / MI250", "Aldebaran/MI200 [Instinct MI210]", True),
+        ("NVIDIA GH200 480GB", "GH100 [GH200 120GB / 480GB]", False),
+        ("NVIDIA Graphics Device", "H100 SXM5 80GB", False),
+        ("NVIDIA H100", "NVIDIA Corporation Device 2330", False),
+        ("AMD Radeon HD 7970", "Tahiti [Radeon HD 7000 Series]", False),
+        (None, "H100", False),
+    ],
+)
+def test_names(one: str | None, other: str, differ: bool) -> None:
+    """Two names are of two products only where both tell a model, and not the same."""
+    assert surely_differ(one, other) == surely_differ(other, one) == differ
+
+
+NAMED = {
+    "bandwidthTest": dumps.BANDWIDTH_TEST.replace("NVIDIA Example", "Tesla V100-PCIE-32GB"),
+    "nvbandwidth": dumps.NVBANDWIDTH.replace("NVIDIA Example", "Tesla V100-PCIE-32GB"),
+}
+
+
+@pytest.mark.parametrize("tool", NAMED)
+def test_a_log_that_names_another_gpu_is_not_taken(tool: str) -> None:
+    """By number or by address: no measurement, no finding from it, and a note that says why."""
+    machine = sources.read_texts([dumps.LSPCI_VVV, NAMED[tool]])
+    for found in (machine, sources.read_texts([capture.write(machine)])):
+        answer = report(found)
+        assert (answer.measured_bytes_per_s, answer.labels["measured_bytes_per_s"]) == (None, "unknown")
+        assert any(f"{tool} measured another GPU (Tesla V100-PCIE-32GB; this one is A100" in note for note in answer.notes)
+        assert {f.code for f in check_machine(found, Question())} == {"shared-uplink"}
+    same = NAMED[tool].replace("Tesla V100-PCIE-32GB", "NVIDIA A100-SXM4-80GB")
+    assert report(sources.read_texts([dumps.LSPCI_VVV, same])).measured_bytes_per_s is not None
+
+
+def gpu(address: str, named: str, node: int) -> str:
+    """A GPU on its own, as lspci -vvv prints it."""
+    return (
+        f"{address} VGA compatible controller [0300]: {named} (rev a1)\n\tNUMA node: {node}\n"
+        "\tCapabilities: [60] Express (v2) Endpoint, MSI 00\n\t\tLnkCap:\tPort #0, Speed 16GT/s, Width x16, ASPM L1\n\n"
+    )
+
+
+RADEON = gpu("03:00.0", "Advanced Micro Devices, Inc. [AMD/ATI] Example [Radeon RX 7900 XTX] [1002:744c]", 0)
+GEFORCE = gpu("0a:00.0", "NVIDIA Corporation AD102 [GeForce RTX 4090] [10de:2684]", 0)
+SECOND = gpu("0b:00.0", "NVIDIA Corporation AD102 [GeForce RTX 4090] [10de:2684]", 0)
+TOPO = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tPHB\t0-3\t0\nGPU1\tPHB\t X \t0-3\t0\n"
+LOG = dumps.BANDWIDTH_TEST.replace("NVIDIA Example", "NVIDIA GeForce RTX 4090")
+
+
+def test_each_vendors_tools_count_their_own() -> None:
+    """CUDA's device 0 is our GPU 1, behind a Radeon; so are the rows of topo -m and gdscheck's lines."""
+    machine = sources.read_texts([RADEON + GEFORCE + SECOND, LOG, TOPO, dumps.GDSCHECK.format(compat="false")])
+    for found in (machine, sources.read_texts([capture.write(machine)])):
+        assert [report(found, index).measured_bytes_per_s for index in range(3)] == [None, 26.3e9, None]
+        assert [bool(each.relations) for each in found.gpus] == [False, True, True]
+        assert len(found.gpus) == 3
+        assert not any("measured another GPU" in note for note in report(found).notes)
+    unnamed = LOG.replace("NVIDIA GeForce RTX 4090", "Graphics Device")
+    assert [report(sources.read_texts([RADEON + GEFORCE, unnamed]), i).measured_bytes_per_s for i in (0, 1)] == [
+        None,
+        26.3e9,
+    ]
+
+
+def test_a_cuda_log_is_not_of_amds_gpus() -> None:
+    """Whatever its number: there is no NVIDIA GPU here."""
+    answer = report(sources.read_texts([RADEON, LOG]))
+    assert answer.measured_bytes_per_s is None
+    assert any("measured another GPU" in note for note in answer.notes)
