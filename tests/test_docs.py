@@ -29,14 +29,15 @@ def blocks(page: Path, language: str) -> list[str]:
 
 @pytest.mark.parametrize("page", ["README.md", "README.ja.md"])
 def test_the_five_lines_run(zygote: Zygote, tmp_path: Path, page: str) -> None:
-    """The first code block of the README runs as it stands; so does the one of a hand-written update, after it."""
-    by_hand, code = blocks(ROOT / page, "python")
+    """The first code block of the README runs as it stands; so do those of a hand-written update and a job that leaves."""
+    by_hand, code, *others = blocks(ROOT / page, "python")
     target = tmp_path / "gpt"
     zygote.spawn("docs:main", tmp_path / "log", code=code.replace("/shared/runs/gpt", str(target)), steps=100).ok()
     assert max(s.step for s, stored in Target(target).stored().items() if stored.committed) == 100
-    other = tmp_path / "by-hand"
-    zygote.spawn("docs:main", tmp_path / "log", code=by_hand, steps=100, target=str(other)).ok()
-    assert max(s.step for s, stored in Target(other).stored().items() if stored.committed) == 100
+    for number, block in enumerate([by_hand, *others]):
+        other = tmp_path / str(number)
+        zygote.spawn("docs:main", tmp_path / "log", code=block, steps=100, target=str(other)).ok()
+        assert max(s.step for s, stored in Target(other).stored().items() if stored.committed) == 100
 
 
 def test_commands_in_the_documentation_exist() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ def main(code: str, steps: int, target: str = "") -> None:
         return loss
 
     names: dict[str, Any] = {
+        "signal": signal,
         "model": model,
         "optimizer": optimizer,
         "scheduler": scheduler,

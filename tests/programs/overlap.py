@@ -18,7 +18,7 @@ import hinan
 from hinan.tiers.mapping import read_header
 from hinan.trainer import evacuation, flight, hostport
 from hinan.trainer.capture import Capture
-from hinan.trainer.copying import Lanes, SlotMap
+from hinan.trainer.copying import Copying, Lanes, SlotMap
 from hinan.trainer.layout import Plan
 from hinan.trainer.saved import SavedTensors
 from tests.programs.loops_of_optimizers import Loop
@@ -39,11 +39,11 @@ class SlowCopy:
                 assert self._at_gate.wait(30), "the trainer never came to the gate"
             move(destination, source, size_bytes)
 
-        def enqueued(plan: Plan, lanes: Lanes, tensors: Any, slot: SlotMap, ports: Any) -> Any:
+        def enqueued(copying: Copying, plan: Plan, lanes: Lanes, tensors: Any, ports: Any) -> None:
             self._at_gate.clear()
-            self.slot = slot
+            self.slot = slot = copying.slot
             self._held = {slot.address + part.offset for lane in lanes.values() for part in lane.later}
-            return enqueue(plan, lanes, tensors, slot, ports)
+            enqueue(copying, plan, lanes, tensors, ports)
 
         def passed(this: flight.Flight, order: Callable[[], None]) -> None:
             self._at_gate.set()

@@ -9,7 +9,7 @@ import torch
 
 from hinan.tiers.mapping import read_header
 from hinan.trainer.capture import Capture
-from hinan.trainer.copying import SlotMap, enqueue, lanes
+from hinan.trainer.copying import Copying, SlotMap, enqueue, lanes
 from hinan.trainer.device import DevicePort
 from hinan.trainer.hostport import CpuPort
 from hinan.trainer.install import Matcher
@@ -25,7 +25,9 @@ def evacuate(state: dict[str, Any], port: DevicePort | None = None) -> tuple[byt
     image = bytearray(plan.image_bytes)
     chosen = port or CpuPort()
     slot = SlotMap("slot", memoryview(image))
-    enqueue(plan, lanes(plan, lambda device: chosen), captured.tensors, slot, lambda device: chosen).join()
+    copying = Copying(slot)
+    enqueue(copying, plan, lanes(plan, lambda device: chosen), captured.tensors, lambda device: chosen)
+    copying.join()
     small = Inventory(state).small(captured.values, captured.tensors, plan.header_sum)
     return image, msgspec.json.decode(msgspec.json.encode(small)), plan
 

@@ -20,7 +20,9 @@ def started(gated: set[str], port: FakePort, tensors: dict[str, torch.Tensor]) -
     plan = plan_of(tensors)
     image = bytearray(plan.image_bytes)
     slot = SlotMap("slot", memoryview(image))
-    return enqueue(plan, lanes(plan, lambda device: port, gated), tensors, slot, lambda device: port), image
+    copying = Copying(slot)
+    enqueue(copying, plan, lanes(plan, lambda device: port, gated), tensors, lambda device: port)
+    return copying, image
 
 
 def plan_of(tensors: dict[str, torch.Tensor]) -> Plan:

@@ -22,7 +22,9 @@ def started(tensor: torch.Tensor) -> Copying:
     plan = make_plan(Capture({"t": tensor}).take().tensors)
     port = CpuPort()
     slot = SlotMap("slot", memoryview(bytearray(plan.image_bytes)))
-    return enqueue(plan, lanes(plan, lambda device: port, {"t"}), {"t": tensor}, slot, lambda device: port)
+    copying = Copying(slot)
+    enqueue(copying, plan, lanes(plan, lambda device: port, {"t"}), {"t": tensor}, lambda device: port)
+    return copying
 
 
 def test_an_exception_of_the_loop_passes_through_the_gate(monkeypatch: pytest.MonkeyPatch) -> None:

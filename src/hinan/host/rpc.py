@@ -14,6 +14,7 @@ import msgspec
 
 from hinan.core.errors import AgentError
 from hinan.formats import messages
+from hinan.host.signals import is_from_handler
 
 _READ_BYTES = 1 << 16
 _SOCKET_PATH_BYTES = 107
@@ -54,6 +55,8 @@ class AgentClient:
                 self._socket.connect(name)
         except OSError as error:
             self._socket.close()
+            if is_from_handler(error):
+                raise
             raise AgentError(f"no node agent answers at {path} ({error.strerror or error})", socket=str(path)) from None
 
     def ask(self, request: messages.Request, timeout_s: float) -> messages.Answer:
@@ -76,6 +79,8 @@ class AgentClient:
                     return reply.body
         except (OSError, msgspec.DecodeError) as error:
             self.close()
+            if is_from_handler(error):
+                raise
             what = type(request).__name__.lower()
             if isinstance(error, TimeoutError):
                 raise AgentError(

@@ -133,24 +133,26 @@ def lanes(plan: Plan, ports: Ports, gated: Collection[str] = ()) -> Lanes:
 _NOTHING = torch.empty(0)
 
 
-def enqueue(plan: Plan, sorted_parts: Lanes, tensors: Mapping[str, torch.Tensor], slot: SlotMap, ports: Ports) -> Copying:
+def enqueue(copying: Copying, plan: Plan, sorted_parts: Lanes, tensors: Mapping[str, torch.Tensor], ports: Ports) -> None:
     """Start copying every part of a plan into a slot.
 
     Args:
+        copying: of this slot, with nothing begun. It is the caller's: if this is interrupted, it has what must be kept
+            until the streams have passed what was enqueued by then.
         tensors: the live tensors the plan was made for.
     """
+    slot = copying.slot
     slot.write_header(plan)
-    copying = Copying(slot)
     for device, lane in sorted_parts.items():
         now = [*lane.fixed, *(piece(part, tensors[part.members[0]], outlives=False) for part in lane.now)]
         later = [piece(part, tensors[part.members[0]], outlives=True) for part in lane.later]
         port = ports(device)
         side, capturing = port.side_stream(), port.current_stream()
         port.wait(side, port.record(capturing))
-        copying._keep_alive += [now, port.copy(side, slot, now)]
+        copying._keep_alive.append(now)
+        copying._keep_alive.append(port.copy(side, slot, now))
         port.wait(capturing, port.record(side))
+        copying.gated += later
         copying._keep_alive.append(port.copy(side, slot, later))
         copying.waits.append((port, port.record(side)))
-        copying.gated += later
         copying.ungated_bytes += sum(p.size_bytes for p in now)
-    return copying

@@ -18,10 +18,11 @@ import torch
 from hinan.core.errors import ArenaFull, Fenced, HinanError
 from hinan.core.ids import StepId, step_directory
 from hinan.formats.records import LostRecord, SealedRecord, now_text
+from hinan.host.signals import is_from_handler
 from hinan.tiers.arena import LOST, SEALED, Arena
 from hinan.tiers.publish import AlreadyPublished
 from hinan.trainer.capture import Capture, Captured
-from hinan.trainer.copying import SlotMap, enqueue
+from hinan.trainer.copying import Copying, SlotMap, enqueue
 from hinan.trainer.device import DevicePort, pci_address, port_for
 from hinan.trainer.flight import Flight, watch
 from hinan.trainer.gate import Gate
@@ -60,6 +61,8 @@ class Evacuation:
         self._newest: Handle | None = None
         self._interrupted: Handle | None = None
         """Other ranks may hold its step and wait for this one."""
+        self._adrift: Copying | None = None
+        """Copies that were begun and have no flight yet, or never will: their start was interrupted."""
         self._settled_stall_s: float | None = None
         """What the evacuation before the newest has cost in all. Its own seal was published before it passed its gate."""
 
@@ -96,7 +99,8 @@ class Evacuation:
                 self._under_way(handle.flight)
             elif handle.lost is None:
                 self._interrupted = handle
-                self._liaison.give_back_all()
+                if self._adrift is None:
+                    self._liaison.give_back_all()
             raise
 
     def conclude(self) -> None:
@@ -115,24 +119,27 @@ class Evacuation:
             plan = self._planner.plan(captured.tensors)
             name = self._liaison.take(plan.image_bytes)
             slot = None if name is None else self._maps.get(name)
-        except Fenced:
-            raise
-        except ArenaFull as error:  # asked for again at the next evacuation
+        except (HinanError, OSError) as error:
+            if isinstance(error, Fenced) or is_from_handler(error):
+                raise
+            if isinstance(error, OSError):  # the arena was taken away under us
+                self._lose(handle, f"its slot could not be mapped: {error}")
+                return
             self._lose(handle, str(error))
-            return
-        except HinanError as error:
-            self._lose(handle, str(error))
+            if isinstance(error, ArenaFull):  # asked for again at the next evacuation
+                return
             raise
-        except OSError as error:  # the arena was taken away under us
-            self._lose(handle, f"its slot could not be mapped: {error}")
-            return
         if slot is None:
             self._lose(handle, "no slot was free in time (the agent is slow or every slot is needed)")
             return
         try:
             self._launch(handle, plan, slot, captured, commit_at, began)
-        except Exception as error:  # noqa: BLE001 - no device memory for a bucket, say: that costs this step, not the training
+        except Exception as error:
+            if is_from_handler(error):
+                raise
+            # No device memory for a bucket, say: that costs this step, not the training.
             self._lose(handle, f"the copy could not be started: {error!r}")
+            self._settle_adrift()
             self._liaison.give_back(slot.name)
             self._liaison.want(plan.image_bytes)
 
@@ -143,6 +150,15 @@ class Evacuation:
             flight.finish()
             flight.wait()
             self._gate.flight = None
+        self._settle_adrift()
+
+    def _settle_adrift(self) -> None:
+        """Copies without a flight: wait until none writes any more. Only then is their slot given back, or unmapped."""
+        if self._adrift is not None:
+            for port in self._ports.values():
+                port.reach(port.record(port.side_stream()))
+            self._liaison.give_back_all()
+            self._adrift = None
 
     def end(self) -> None:
         """Nothing will be evacuated any more: the threads end."""
@@ -159,7 +175,8 @@ class Evacuation:
         lanes, gates = self._overlap.split(plan, captured)
         gated = (name for lane in lanes.values() for part in lane.later for name in part.members)
         watched = watch((name, captured.tensors[name]) for name in gated)
-        copying = enqueue(plan, lanes, captured.tensors, slot, self._port)
+        self._adrift = copying = Copying(slot)
+        enqueue(copying, plan, lanes, captured.tensors, self._port)
         # The values are of this moment: they are made text before the trainer goes on, as the ungated copies are.
         small = self._inventory.small(captured.values, captured.tensors, plan.header_sum)
         text = msgspec.Raw(msgspec.json.encode(small))
@@ -178,16 +195,17 @@ class Evacuation:
                 self._liaison.give_back(slot.name)
             self._liaison.want(plan.image_bytes)
 
-        flight = Flight(copying, gates, watched, end, check_bits=self._check_bits)
+        flight = Flight(copying, gates, watched, end, check_bits=self._check_bits, hand_over=self._landing.put)
         handle.image_bytes, handle.ungated_bytes, handle.flight = plan.image_bytes, copying.ungated_bytes, flight
         handle.blocked_s = time.monotonic() - began
         self._under_way(flight)
+        self._adrift = None
         if not gates:
             self.settle()  # nothing may be read after this call: it is held now
 
     def _under_way(self, flight: Flight) -> None:
         self._gate.flight = flight
-        self._landing.put(flight.land)
+        flight.hand_over()
 
     def _seal(self, handle: Handle, plan: Plan, slot: SlotMap, small: msgspec.Raw, commit_at: int) -> None:
         record = SealedRecord(

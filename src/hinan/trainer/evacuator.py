@@ -19,6 +19,7 @@ from hinan.core.retention import Keep
 from hinan.core.units import format_bytes, format_seconds
 from hinan.formats.records import ClosedRecord, now_text
 from hinan.host.node import node_name
+from hinan.host.signals import is_from_handler, is_inside
 from hinan.tiers.arena import Arena, arena_path
 from hinan.tiers.publish import AlreadyPublished
 from hinan.trainer.arguments import checked
@@ -187,6 +188,7 @@ class Evacuator:
         if self._liaison.attention:
             attend(self._liaison, self._tolerate)
         if self._is_due():
+            self._refuse_nested("evac.step()")
             self._evacuate(self._cadence.now.commit_at(self._step))
         elif not self._prepared:
             # After the first step the structure is known: a slot is reserved before the first evacuation is due.
@@ -208,21 +210,31 @@ class Evacuator:
     def evacuate(self, wait: str = "held", timeout_s: float | None = None) -> Handle:
         """Evacuate the present state now. Call it on all ranks alike, at the same step.
 
-        Gradients are not kept. In the middle of an accumulation it says so, and a run that resumes there is another one.
+        Its place is right behind `step()`: what is kept is the state after so many finished steps. Gradients are not
+        kept; in an accumulation it says so, and a run that resumes there is another one.
 
         Args:
             wait: "held" (this rank's copy is whole) or "committed" (all ranks' images are safe on the target).
             timeout_s: how long to wait for "committed"; None waits until it happens or has failed.
         Raises:
-            as `step()`, and SavingError when it was lost or could not be committed.
+            as `step()`, SavingError when it was lost or could not be committed, and ConfigError in the middle of an
+            iteration, and in a signal's handler that has interrupted another call: set a flag there, and call it behind
+            `step()`.
         """
         if self.resumed is None:
             raise ConfigError("call evac.restore() before evac.evacuate()")
         self._refuse_closed()
+        self._refuse_nested("evac.evacuate()")
         already = self._last is not None and self._last.step == self._step  # also if it was lost: it is, for all ranks
         commit_at = self._step if wait == "committed" else self._cadence.now.commit_at(self._step)
         if already and self._last is not None:
             handle = self._last
+        elif self._gate.is_passed:
+            raise ConfigError(
+                f"evac.evacuate() in the middle of an iteration: an optimizer has stepped since step {self._step} was "
+                "counted, and the next one is not finished. Call it right behind evac.step(); in a signal's handler set a "
+                "flag, and look at it there"
+            )
         else:
             self._deferral.say_not_kept(self._step, self._gate.pending_gradients())
             handle = self._evacuate(commit_at)
@@ -244,6 +256,7 @@ class Evacuator:
         """
         if self._closed or os.getpid() != self._pid:  # in a forked child there is nothing of ours to end
             return
+        self._refuse_nested("evac.close()")
         self._ended = True
         try:
             self._evacuation.conclude()
@@ -302,6 +315,13 @@ class Evacuator:
                 "Call it in the process that made it."
             )
 
+    def _refuse_nested(self, call: str) -> None:
+        if is_inside(self, _CALLS):
+            raise ConfigError(
+                f"{call} in a signal's handler that has interrupted another call of this Evacuator, which cannot go on "
+                "meanwhile. Set a flag in the handler, and look at it behind evac.step()"
+            )
+
     def _is_due(self) -> bool:
         due = self._cadence.now.due(self._step)
         return self._deferral.decide(self._step, due=due, pending=self._gate.pending_gradients)
@@ -335,6 +355,7 @@ class Evacuator:
 
     def _at_exit(self) -> None:
         if not self._closed and os.getpid() == self._pid:  # a forked child ends, and its parent goes on
+            self._evacuation.settle()
             end_without_close(self._last, self._timeout_s)
 
     def _quietly(self, work: Callable[[], object]) -> None:
@@ -342,9 +363,15 @@ class Evacuator:
         try:
             work()
         except OSError as error:
+            if is_from_handler(error):
+                raise
             log.error("report cadence: %s", error)
 
     def __repr__(self) -> str:
         last = "" if self._last is None else f", last {self._last.step} ({format_seconds(self._last.stall_s)} stall)"
         size = "" if self._last is None else f", {format_bytes(self._last.image_bytes)}"
         return f"<Evacuator {self._target.root} attempt {self._identity.attempt} step {self._step}{last}{size}>"
+
+
+_CALLS = frozenset(f.__code__ for f in (Evacuator.restore, Evacuator.step, Evacuator.evacuate, Evacuator.close))
+"""What a handler may not call again while the training thread stands in one of them: each owns the slots meanwhile."""

@@ -73,15 +73,23 @@ class Flight:
     """
 
     def __init__(
-        self, copying: Copying, gates: frozenset[str], watched: Watched, end: Callable[[Flight], None], *, check_bits: bool
+        self,
+        copying: Copying,
+        gates: frozenset[str],
+        watched: Watched,
+        end: Callable[[Flight], None],
+        *,
+        check_bits: bool,
+        hand_over: Callable[[Callable[[], None]], object] = lambda land: None,
     ) -> None:
         """
         Args:
+            hand_over: has `land` called by the landing thread.
             end: called once, in the landing thread, when nothing is read any more: seals, or gives the step up.
             check_bits: digest the sources now, and at the gate compare both them and their copies with that; only then is
                 it held. Comparing the two with each other would not do: both may be younger than the boundary.
         """
-        self.gates, self.waited_s = gates, 0.0
+        self.gates, self.waited_s, self._hand_over = gates, 0.0, hand_over
         self.torn: str | None = None
         self.failure: Exception | None = None
         self._copying, self._watched, self._end, self._check_bits = copying, watched, end, check_bits
@@ -119,7 +127,13 @@ class Flight:
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until it is held or given up."""
+        if not self.has_landed:
+            self.hand_over()  # again: whoever was to do it may have been interrupted before he did
         return self._landed.wait(timeout_s)
+
+    def hand_over(self) -> None:
+        """Have the landing thread do its part."""
+        self._hand_over(self.land)
 
     def land(self) -> None:
         """The landing thread's part, done once however often it is called."""

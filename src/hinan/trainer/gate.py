@@ -141,6 +141,11 @@ class Gate:
         self._handles = []
 
     @property
+    def is_passed(self) -> bool:
+        """Whether an optimizer has begun a step, or a gate was passed by hand, since the last boundary."""
+        return self._passed_in == self._iteration
+
+    @property
     def ended(self) -> int:
         """Iterations of this process that have ended."""
         return self._iteration - 1
