@@ -1,0 +1,123 @@
+"""The verbs on a target of which records are damaged, and on RAM that is in use: nothing is hidden, nothing half done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hinan.core.ids import StepId, image_file, manifest_file
+from hinan.formats import records as r
+from hinan.formats.digest import box_records
+from hinan.formats.image import Entry, lay_out
+from hinan.host.node import node_name
+from hinan.host.process import Process, this_process
+from hinan.tiers.arena import PROVEN, SEALED, Arena
+from hinan.tiers.publish import publish
+from hinan.tiers.target import Target
+from tests.cli.conftest import Verb
+
+DEAD = Process(2**22 - 1, 1)
+"""A process id that Linux gives to nobody, with a start that was long ago."""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Target:
+    """A run of one rank: attempt 1 has committed steps 3 and 6; attempt 2 went on from 6 and has committed 9."""
+    target = Target(tmp_path / "run")
+    target.open_or_create()
+    _attempt(target, 1, None)
+    for step in (3, 6):
+        _store(target, StepId(1, step))
+    _attempt(target, 2, StepId(1, 6))
+    _store(target, StepId(2, 9))
+    me = this_process()
+    arena = tmp_path / "ram" / "run" / "node"
+    target.publish_agent(r.AgentRecord(node_name(), target.run().run_id, me.pid, 0, str(target.root), str(arena)))
+    return target
+
+
+def _attempt(target: Target, number: int, parent: StepId | None) -> None:
+    made = (number, target.run().run_id, node_name(), DEAD.pid, DEAD.start_ticks, 1, "then")
+    target.publish_attempt(r.ClaimRecord(*made))
+    went_on = (None, 0) if parent is None else (parent.attempt, parent.step)
+    target.publish_attempt(r.ResumeRecord(number, *went_on, "then"))
+
+
+def _store(target: Target, step_id: StepId) -> None:
+    raw, header = lay_out([Entry("w", "F32", (1024,))], {})
+    image = raw + bytes(header.image_bytes - len(raw))
+    sealed = r.SealedRecord(
+        *step_id, 0, 1, node_name(), len(image), r.fact_sum(raw), msgspec.Raw(b'{"state":{}}'), 0, "then", 0.1
+    )
+    proven = r.ProvenRecord(*step_id, 0, sealed.header_sum, 8 << 20, box_records(header, memoryview(image)), late=False)
+    directory = target.make_directory(step_id)
+    (directory / image_file(0)).write_bytes(image)
+    publish(directory / manifest_file(0), r.encode(r.ManifestRecord(sealed, proven)), power_safe=False)
+    target.publish_commit(step_id, 1)
+
+
+def hold(target: Target, step_id: StepId, owner: Process) -> Arena:
+    """This node's RAM, with a proven slot of that process."""
+    arena = Arena(Path(target.agents()[0].arena))
+    arena.create()
+    slot, _ = arena.new_slot(r.OwnerRecord(owner.pid, owner.start_ticks, step_id.attempt, 0), 4096)
+    arena.publish(slot + SEALED, r.SealedRecord(*step_id, 0, 1, "n", 4096, "ab", msgspec.Raw(b"{}"), 0, "then", 0.1))
+    arena.publish(slot + PROVEN, r.ProvenRecord(*step_id, 0, "ab", 8 << 20, [], late=False))
+    return arena
+
+
+def damage(path: Path) -> None:
+    """Flip a bit in the middle of a file."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.unlink()
+    path.write_bytes(data)
+
+
+def steps(target: Target) -> list[int]:
+    return [s.step for s in target.step_ids()]
+
+
+def test_rm_that_is_refused_for_the_ram_has_deleted_nothing(run: Target, verb: Verb) -> None:
+    """A trainer still writes into the arena: also the step that was named beside it stays, and `--force` is no way out."""
+    arena = hold(run, StepId(2, 9), this_process())
+    for force in ((), ("--force",)):
+        code, text = verb("rm", run.root, "--step", 3, "--arena", "--json", *force)
+        assert code == 2
+        assert "still writes into" in text and "nothing was deleted" in text
+        assert steps(run) == [3, 6, 9] and len(arena.scan()) == 1
+
+
+def test_rm_frees_no_ram_for_the_sake_of_an_orphan(run: Target, verb: Verb) -> None:
+    """Step 7 of attempt 1 is in RAM only, and attempt 3 went on from it; what attempt 2 has committed is an orphan, and does
+    not make it safe. Refused without `--force`, and nothing is deleted then."""
+    _attempt(run, 3, StepId(1, 7))
+    arena = hold(run, StepId(1, 7), DEAD)
+    code, text = verb("rm", run.root, "--step", 3, "--arena", "--json")
+    assert code == 2
+    assert "which is not committed on the target" in text and "nothing was deleted" in text
+    assert steps(run) == [3, 6, 9] and arena.exists
+    code, answer = verb("rm", run.root, "--step", 3, "--arena", "--force", "--json")
+    assert (code, answer["freed_arena"], steps(run)) == (0, str(arena.root), [6, 9])
+    assert not arena.exists
+
+
+def test_rm_names_what_was_deleted_before_the_file_system_refused(
+    run: Target, verb: Verb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second of two steps cannot be removed: the error names it, and the first, which is gone."""
+    remove = Target.remove
+
+    def refusing(target: Target, step_id: StepId) -> None:
+        if step_id == StepId(1, 6):
+            raise PermissionError(13, "Permission denied", "images")
+        remove(target, step_id)
+
+    monkeypatch.setattr(Target, "remove", refusing)
+    code, text = verb("rm", run.root, "--step", 3, "--step", 6)
+    assert code == 2
+    assert "cannot delete step 6 (attempt 1): Permission denied" in text
+    assert "deleted before it: step 3 (attempt 1)" in text
+    assert steps(run) == [6, 9]
