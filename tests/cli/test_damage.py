@@ -91,8 +91,8 @@ def test_rm_that_is_refused_for_the_ram_has_deleted_nothing(run: Target, verb: V
 
 
 def test_rm_frees_no_ram_for_the_sake_of_an_orphan(run: Target, verb: Verb) -> None:
-    """Step 7 of attempt 1 is in RAM only, and attempt 3 went on from it; what attempt 2 has committed is an orphan, and does
-    not make it safe. Refused without `--force`, and nothing is deleted then."""
+    """Step 7 of attempt 1 is in RAM only, and attempt 3 went on from it; what attempt 2 has committed is an orphan, and
+    does not make it safe. Refused without `--force`, and nothing is deleted then."""
     _attempt(run, 3, StepId(1, 7))
     arena = hold(run, StepId(1, 7), DEAD)
     code, text = verb("rm", run.root, "--step", 3, "--arena", "--json")
@@ -121,3 +121,24 @@ def test_rm_names_what_was_deleted_before_the_file_system_refused(
     assert "cannot delete step 6 (attempt 1): Permission denied" in text
     assert "deleted before it: step 3 (attempt 1)" in text
     assert steps(run) == [6, 9]
+
+
+def test_a_damaged_resume_is_the_reason_of_the_steps_that_it_hides(run: Target, verb: Verb) -> None:
+    """Attempt 2's record: `decide` and `ls` name the file and the steps that count again; nothing is called an orphan."""
+    damage(run.root / "attempts" / "000002.resume")
+    says = "put attempts/000002.resume back from a copy, and the steps of attempt 2 count again"
+    code, answer = verb("decide", run.root, "--json")
+    assert (code, answer["step"]) == (0, 6)
+    assert says in next(c["reason"] for c in answer["candidates"] if c["step"] == 9)
+    assert says in next(s["orphan"] for s in verb("ls", run.root, "--json")[1]["steps"] if s["step"] == 9)
+    code, text = verb("rm", run.root, "--orphans")
+    assert (code, steps(run)) == (2, [3, 6, 9])
+    assert "attempts/000002.resume" in text
+
+
+def test_a_damaged_first_resume_costs_nothing(run: Target, verb: Verb) -> None:
+    """Attempt 1 had nothing to go on from, so every step counts as before; the file is among the problems."""
+    damage(run.root / "attempts" / "000001.resume")
+    _, answer = verb("decide", run.root, "--json")
+    assert [(c["step"], c["ok"]) for c in answer["candidates"]] == [(9, True), (6, True), (3, True)]
+    assert set(answer["problems"]) == {"attempts/000001.resume"}

@@ -76,9 +76,9 @@ def _delete(target: Target, chosen: list[StepId]) -> None:
             target.bury(step_id, "hinan rm")
             target.remove(step_id)
         except OSError as error:
-            gone = ", ".join(map(str, chosen[:at]))
+            gone = ", ".join(map(str, chosen[:at])) or "nothing"
             raise TargetError(
-                f"cannot delete {step_id}: {error.strerror or error} ({error.filename}); deleted before it: {gone or 'nothing'}",
+                f"cannot delete {step_id}: {error.strerror or error} ({error.filename}); deleted before it: {gone}",
                 target=str(target.root),
             ) from error
 
