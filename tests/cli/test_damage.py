@@ -137,8 +137,73 @@ def test_a_damaged_resume_is_the_reason_of_the_steps_that_it_hides(run: Target, 
 
 
 def test_a_damaged_first_resume_costs_nothing(run: Target, verb: Verb) -> None:
-    """Attempt 1 had nothing to go on from, so every step counts as before; the file is among the problems."""
+    """Attempt 1 had nothing to go on from, so its steps count as before; the file is among the problems."""
     damage(run.root / "attempts" / "000001.resume")
+    (run.root / "attempts" / "000002.resume").unlink()
     _, answer = verb("decide", run.root, "--json")
-    assert [(c["step"], c["ok"]) for c in answer["candidates"]] == [(9, True), (6, True), (3, True)]
+    assert [(c["step"], c["ok"]) for c in answer["candidates"]] == [(9, False), (6, True), (3, True)]
     assert set(answer["problems"]) == {"attempts/000001.resume"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["attempts/000001.claim", "attempts/000002.resume", "attempts/000002.closed", "failures/0000000009-000002-ram.json"],
+)
+@pytest.mark.parametrize("asked", ["ls", "decide", "show"])
+def test_every_unreadable_record_is_a_problem(run: Target, verb: Verb, asked: str, name: str) -> None:
+    """Whatever record it is, in the JSON and in the text."""
+    run.publish_attempt(r.ClosedRecord(2, 9, "then"))
+    run.publish_failure(r.FailureRecord(2, 9, "ram", 3, "why"))
+    damage(run.root / name)
+    _, answer = verb(asked, run.root, "--json")
+    assert set(answer["problems"]) == {name}
+    assert f"unreadable: {name}: " in verb(asked, run.root)[1]
+
+
+@pytest.mark.parametrize("asked", ["ls", "decide", "show"])
+def test_an_unreadable_record_in_ram_is_a_problem(run: Target, verb: Verb, asked: str) -> None:
+    """A damaged seal hides a copy in RAM."""
+    arena = hold(run, StepId(2, 10), DEAD)
+    (seal,) = arena.root.glob("*.sealed")
+    damage(seal)
+    assert set(verb(asked, run.root, "--json")[1]["problems"]) == {str(seal)}
+
+
+def test_show_says_that_a_newer_step_is_unreadable(run: Target, verb: Verb) -> None:
+    """The newest step's manifest is damaged: an older one is shown, and why not the newer; asked for, it is an error that
+    names the file."""
+    name = "steps/0000000009-000002/rank-00000.json"
+    damage(run.root / name)
+    _, answer = verb("show", run.root, "--json")
+    assert (answer["step"], answer["committed"], answer["flaw"], set(answer["problems"])) == (6, True, None, {name})
+    assert f"unreadable: {name}: " in verb("show", run.root)[1].splitlines()[1]
+    code, text = verb("show", run.root, "--step", 9)
+    assert code == 2
+    assert name in text
+    listed = verb("ls", run.root, "--json")[1]["steps"][-1]
+    assert (listed["step"], listed["committed"], listed["image_bytes"]) == (9, True, None)
+
+
+def test_a_step_with_an_unreadable_commit_record_is_shown_as_such(run: Target, verb: Verb) -> None:
+    """Whether it is committed is unknown, and a restart refuses it: `show` and `ls` say so."""
+    damage(run.directory(StepId(2, 9)) / "COMMIT")
+    _, answer = verb("show", run.root, "--json")
+    assert (answer["step"], answer["committed"]) == (9, None)
+    assert "COMMIT" in answer["flaw"]
+    text = verb("show", run.root)[1]
+    assert "whether it is committed is unknown" in text and "a restart would refuse it: " in text
+    listed = verb("ls", run.root, "--json")[1]["steps"][-1]
+    assert (listed["step"], listed["committed"], listed["world_size"]) == (9, None, 1)
+    assert "unknown" in verb("ls", run.root)[1]
+
+
+def test_show_says_what_else_keeps_a_restart_from_a_step(run: Target, verb: Verb) -> None:
+    """An orphan, a step that is being deleted, one that is not committed."""
+    _attempt(run, 3, StepId(1, 3))
+    run.bury(StepId(1, 6), "test")
+    (run.directory(StepId(1, 3)) / "COMMIT").unlink()
+    assert verb("show", run.root, "--step", 9, "--json")[1]["orphan"] == "orphan: attempt 2 is not on the lineage"
+    assert verb("show", run.root, "--step", 6, "--json")[1]["being_deleted"] is True
+    assert verb("show", run.root, "--step", 3, "--json")[1]["committed"] is False
+    for step, says in ((9, "orphan: "), (6, "it is being deleted"), (3, "not committed on the target")):
+        assert says in verb("show", run.root, "--step", step)[1]
