@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from hinan.cli import main as cli
 from hinan.core.ids import StepId
+from tests.cli.conftest import Verb
 from tests.harness.job import Job, until
 from tests.harness.zygote import Zygote
-
-Verb = Callable[..., tuple[int, Any]]
 
 
 @pytest.fixture(scope="module")
@@ -28,21 +23,6 @@ def killed(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         until(lambda committed=committed: committed in job.committed(), what=f"commit of step {committed}")
     yield job
     job.clean()
-
-
-@pytest.fixture
-def verb(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Verb:
-    """Runs the command in this process; (exit code, parsed JSON or text)."""
-
-    def run(*arguments: object) -> tuple[int, Any]:
-        monkeypatch.setattr(sys, "argv", ["hinan", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        out = capsys.readouterr()
-        text = out.out or out.err
-        return int(ended.value.code or 0), json.loads(text) if "--json" in arguments and out.out else text
-
-    return run
 
 
 def test_decide_says_which_step_from_where_and_why(killed: Job, verb: Verb) -> None:

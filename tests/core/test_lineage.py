@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hinan.core.ids import StepId
-from hinan.core.lineage import History, Resume, is_fenced, lineage, resume_source
+from hinan.core.lineage import History, Resume, certain, is_fenced, lineage, resume_source
 
 
 def test_before_the_first_resume_nothing_counts() -> None:
@@ -68,6 +68,30 @@ def test_a_ring_of_resumes_ends() -> None:
     """Damaged records that name each other never hang the decision."""
     ring = History(frozenset({1, 2}), {1: Resume(1, at(2, 10)), 2: Resume(2, at(1, 10))})
     assert lineage(ring).limits.keys() == {1, 2}
+
+
+COPY = "put attempts/000002.resume back from a copy"
+
+
+def test_a_step_that_an_unreadable_resume_hides_is_no_orphan_for_certain() -> None:
+    """Its own attempt's record, newer than all that can be read, or the one at which the chain breaks off: the reason names
+    the file and what counts again. Attempts that a readable chain has left behind stay orphans."""
+    hidden = lineage(History(frozenset({1, 2}), {1: Resume(1, None)}, {2: COPY}))
+    why = hidden.why_not(at(2, 9))
+    assert why is not None and f"{COPY}, and the steps of attempt 2 count again" in why
+    assert at(1, 6) in hidden
+    broken = lineage(History(frozenset({1, 2, 3}), {1: Resume(1, None), 3: Resume(3, at(2, 9))}, {2: COPY}))
+    why = broken.why_not(at(1, 6))
+    assert why is not None and f"{COPY}, and the steps that attempt 2 went on from count again" in why
+    assert at(2, 9) in broken
+    left = lineage(History(frozenset({1, 2, 3}), {1: Resume(1, None), 3: Resume(3, at(1, 6))}, {2: COPY}))
+    assert left.why_not(at(2, 9)) == "orphan: attempt 2 is not on the lineage"
+
+
+def test_only_the_first_attempts_damaged_resume_is_known() -> None:
+    """Before attempt 1 there is nothing that it could have gone on from; of any other nothing is guessed."""
+    assert certain([2, 1]) == {1: Resume(1, None)}
+    assert certain([2]) == certain([]) == {}
 
 
 @st.composite

@@ -162,3 +162,40 @@ def test_what_does_not_parse_is_named_by_its_path_also_where_it_is_held(target: 
     with target.held(target.run().run_id) as held:
         assert not held.stored()[STEP].committed
         assert str(directory / "COMMIT") in (held.problem(STEP, "COMMIT") or "")
+
+
+def resumed(target: Target, number: int, parent: StepId | None) -> Path:
+    """An attempt that was claimed and went on from a step; its resume record."""
+    target.publish_attempt(r.ClaimRecord(number, "run", "node", 1, 1, 1, "then"))
+    target.publish_attempt(r.ResumeRecord(number, *((None, 0) if parent is None else parent), "then"))
+    return target.root / "attempts" / f"{number:06d}.resume"
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"hinan":"res', None], ids=["empty", "half", "flipped"])
+def test_a_damaged_first_resume_is_a_fresh_start_and_is_reported(target: Target, torn: bytes | None) -> None:
+    """It can have said nothing else; it is among the problems all the same, and a later one is not guessed."""
+    paths = resumed(target, 1, None), resumed(target, 2, StepId(1, 6))
+    whole = target.history()
+    for path in paths:
+        data = path.read_bytes()
+        path.write_bytes(data[:-9] + b"~" + data[-8:] if torn is None else torn)
+    found = target.history()
+    assert found.resumes == {1: whole.resumes[1]} and found.claims == whole.claims
+    assert found.unreadable == {2: "put attempts/000002.resume back from a copy"}
+    assert set(target.unreadable_attempts()) == {"attempts/000001.resume", "attempts/000002.resume"}
+
+
+@pytest.mark.parametrize("instead", ["nothing", "a directory", "a newer record"])
+def test_a_first_resume_that_is_not_damaged_is_not_guessed(target: Target, instead: str) -> None:
+    """Absent, or a directory of somebody else: it may never have been written. A newer hinan's may say something else."""
+    path = resumed(target, 1, None)
+    data = path.read_bytes()
+    path.unlink()
+    if instead == "a directory":
+        path.mkdir()
+    elif instead == "a newer record":
+        path.write_bytes(data.replace(b'"version":1', b'"version":2'))
+    found = target.history()
+    assert found.resumes == {}
+    newer = {1: "read attempts/000001.resume with a newer hinan"}
+    assert found.unreadable == (newer if instead == "a newer record" else {})

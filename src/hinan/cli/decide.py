@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from hinan.cli.output import Json, emit, table
-from hinan.cli.places import TargetPath, open_target, views_of
+from hinan.cli.places import TargetPath, open_target, problems_of, unreadable, views_of
 from hinan.core.decide import Decision, decide
 
 EPILOG = "Example:  hinan decide /shared/runs/gpt --verify"
@@ -25,15 +25,10 @@ def decide_verb(
     """
     place = open_target(target)
     decision = decide(views_of(place, verify=verify), place.history(), failures=place.failures(), world_size=ranks)
-    problems = {**place.problems, **place.unreadable_attempts()}
+    problems = problems_of(place)
     answer = decision_json(decision) | {"problems": problems}
-    emit(answer, as_json=json, text=lambda: _lines(decision) + unreadable(problems))
+    emit(answer, as_json=json, text=lambda: [*_lines(decision), *([""] if problems else []), *unreadable(problems)])
     raise typer.Exit(0 if decision.chosen else 1)
-
-
-def unreadable(problems: dict[str, str]) -> list[str]:
-    """Records that stand and cannot be read: they count as absent, which may be why a step is refused."""
-    return ["", *(f"unreadable: {name}: {reason}" for name, reason in sorted(problems.items()))] if problems else []
 
 
 def decision_json(decision: Decision) -> dict[str, Any]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from hinan.cli.output import Json, emit, table
-from hinan.cli.places import TargetPath, open_target, views_of
+from hinan.cli.places import TargetPath, open_target, problems_of, standing, unreadable, views_of
 from hinan.core.ids import StepId
 from hinan.core.lineage import lineage
 from hinan.core.units import format_bytes
 
 EPILOG = "Example:  hinan ls /shared/runs/gpt"
+
+_COMMITTED = {True: "yes", False: "no", None: "unknown"}
 
 
 def ls_verb(target: TargetPath, json: Json = False) -> None:
@@ -27,14 +29,13 @@ def ls_verb(target: TargetPath, json: Json = False) -> None:
             "attempt": step_id.attempt,
             "ram_images": len(images.get("ram", [])),
             "target_images": len(on_target.ranks) if on_target else 0,
-            "world_size": max([i.world_size for of_tier in images.values() for i in of_tier], default=0),
-            "committed": bool(on_target and on_target.committed),
-            "being_deleted": bool(on_target and on_target.buried),
-            "orphan": line.why_not(step_id),
-            "image_bytes": max([i.image_bytes for of_tier in images.values() for i in of_tier], default=0),
+            "world_size": max([on_target.world_size if on_target else 0, *(i.world_size for i in images.get("ram", []))])
+            or None,
+            **standing(place, step_id, on_target, line),
+            "image_bytes": max([i.image_bytes for of_tier in images.values() for i in of_tier], default=0) or None,
         }
     steps = [found[step_id] for step_id in sorted(found)]
-    problems = dict(place.problems)
+    problems = problems_of(place)
     emit(
         {"run_id": place.run().run_id, "steps": steps, "problems": problems},
         as_json=json,
@@ -47,10 +48,10 @@ def _lines(steps: list[dict[str, Any]], problems: dict[str, str]) -> list[str]:
         (
             s["step"],
             s["attempt"],
-            f"{s['ram_images']}/{s['world_size']}",
-            f"{s['target_images']}/{s['world_size']}",
-            "being deleted" if s["being_deleted"] else "yes" if s["committed"] else "no",
-            format_bytes(s["image_bytes"]),
+            f"{s['ram_images']}/{s['world_size'] or '?'}",
+            f"{s['target_images']}/{s['world_size'] or '?'}",
+            "being deleted" if s["being_deleted"] else _COMMITTED[s["committed"]],
+            "unknown" if s["image_bytes"] is None else format_bytes(s["image_bytes"]),
             s["orphan"] or "",
         )
         for s in steps
@@ -60,4 +61,4 @@ def _lines(steps: list[dict[str, Any]], problems: dict[str, str]) -> list[str]:
         if rows
         else ["nothing was saved yet"]
     )
-    return lines + [f"unreadable: {name}: {reason}" for name, reason in problems.items()]
+    return lines + unreadable(problems)

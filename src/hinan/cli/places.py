@@ -1,17 +1,20 @@
-"""Finds what a verb is about: the target, and the arena of this node that belongs to it."""
+"""Finds what a verb is about: the target, and the arena of this node that belongs to it; and what in them is unreadable."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from hinan.core.agenda import Stored
 from hinan.core.decide import View
 from hinan.core.errors import TargetError
+from hinan.core.ids import StepId
+from hinan.core.lineage import Lineage
 from hinan.host.node import node_name
 from hinan.tiers.arena import Arena, arena_path
-from hinan.tiers.target import Target
+from hinan.tiers.target import COMMIT, Target
 from hinan.tiers.views import arena_view, target_view
 
 DEFAULT_TMPFS = Path("/dev/shm")  # noqa: S108 - arenas below it are 0700
@@ -53,3 +56,32 @@ def views_of(target: Target, *, verify: bool) -> list[View]:
         *elsewhere,
         target_view(target, node, verify=verify),
     ]
+
+
+def standing(target: Target, step_id: StepId, stored: Stored | None, line: Lineage) -> dict[str, Any]:
+    """What a step is to a restart. `committed` is None where its record stands and cannot be read."""
+    unreadable = target.problem(step_id, COMMIT) is not None
+    return {
+        "committed": None if unreadable else bool(stored and stored.committed),
+        "being_deleted": bool(stored and stored.buried),
+        "orphan": line.why_not(step_id),
+    }
+
+
+def problems_of(target: Target) -> dict[str, str]:
+    """Records that stand and cannot be read: they count as absent, which may be why a step is refused.
+
+    Of the target those of attempts and failures, and what was read of the steps before this; by their paths below it. Of
+    this node's RAM all; by their whole paths.
+    """
+    target.failures()
+    arena = arena_of(target)
+    arena.scan()
+    # A slot may go between two looks at it; what is gone is nobody's problem.
+    in_ram = {str(arena.root / name): why for name, why in arena.problems.items() if (arena.root / name).exists()}
+    return {**target.unreadable_attempts(), **target.problems, **in_ram}
+
+
+def unreadable(problems: dict[str, str]) -> list[str]:
+    """The problems for people."""
+    return [f"unreadable: {name}: {reason}" for name, reason in sorted(problems.items())]

@@ -8,7 +8,7 @@ import typer
 
 from hinan.cli.output import Json, emit
 from hinan.cli.places import TargetPath, arena_of, open_target
-from hinan.core.errors import ConfigError
+from hinan.core.errors import ConfigError, TargetError
 from hinan.core.ids import StepId
 from hinan.core.lineage import lineage, resume_source
 from hinan.host.process import Process
@@ -33,12 +33,14 @@ def rm_verb(
         raise ConfigError("say what to delete: --step N, --orphans or --arena")
     place = open_target(target)
     chosen = _chosen(place, step or [], orphans=orphans)
+    ram = arena_of(place) if arena else None
+    # Ordering: every refusal comes before anything is deleted, so that what is refused has changed nothing.
     if not force:
         _refuse_needed(place, chosen)
-    for step_id in chosen:
-        place.bury(step_id, "hinan rm")
-        place.remove(step_id)
-    freed = _free(arena_of(place), place, force=force) if arena else None
+    if ram is not None:
+        _refuse_ram(ram, place, force=force)
+    _delete(place, chosen)
+    freed = _free(ram) if ram is not None else None
     removed = [{"step": s.step, "attempt": s.attempt} for s in chosen]
     lines = [f"deleted {s}" for s in chosen] + ([f"freed {freed}"] if freed else [])
     emit({"deleted": removed, "freed_arena": freed}, as_json=json, text=lambda: lines or ["nothing to delete"])
@@ -67,20 +69,41 @@ def _refuse_needed(target: Target, chosen: list[StepId]) -> None:
         raise ConfigError(f"the run resumed from {source}, and nothing newer is committed; --force deletes it all the same")
 
 
-def _free(arena: Arena, target: Target, *, force: bool) -> str | None:
+def _delete(target: Target, chosen: list[StepId]) -> None:
+    """Bury and remove these steps; where the file system refuses one, the error says which are gone already."""
+    for at, step_id in enumerate(chosen):
+        try:
+            target.bury(step_id, "hinan rm")
+            target.remove(step_id)
+        except OSError as error:
+            gone = ", ".join(map(str, chosen[:at])) or "nothing"
+            raise TargetError(
+                f"cannot delete {step_id}: {error.strerror or error} ({error.filename}); deleted before it: {gone}",
+                target=str(target.root),
+            ) from error
+
+
+def _refuse_ram(arena: Arena, target: Target, *, force: bool) -> None:
+    """Of an arena that a trainer writes into; without `force` also of one that holds what the target does not."""
+    files = arena.scan() if arena.exists else []
+    writer = next((f.owner for f in files if Process(f.owner.pid, f.owner.start_ticks).is_alive), None)
+    if writer is not None:
+        raise ConfigError(
+            f"rank {writer.rank} (pid {writer.pid}) still writes into {arena.root}; end the job first; nothing was deleted"
+        )
+    line = lineage(target.history())
+    newest = max((f.sealed.step_id for f in files if f.sealed is not None and f.sealed.step_id in line), default=None)
+    committed = {s for s, t in target.stored().items() if t.committed and not t.buried and s in line}
+    if not force and newest is not None and not any(s >= newest for s in committed):
+        raise ConfigError(
+            f"{arena.root} holds {newest}, which is not committed on the target; --force frees it all the same; "
+            "nothing was deleted"
+        )
+
+
+def _free(arena: Arena) -> str | None:
     """Wipe an arena that no trainer writes into. Its agent, if one lives, would lose what it keeps: it must be stopped."""
     if not arena.exists:
         return None
-    files = arena.scan()
-    writer = next((f.owner for f in files if Process(f.owner.pid, f.owner.start_ticks).is_alive), None)
-    if writer is not None:
-        raise ConfigError(f"rank {writer.rank} (pid {writer.pid}) still writes into {arena.root}; end the job first")
-    line, stored = lineage(target.history()), target.stored()
-    newest = max((f.sealed.step_id for f in files if f.sealed is not None and f.sealed.step_id in line), default=None)
-    safe = newest is None or any(t.committed and s >= newest for s, t in stored.items())
-    if not safe and not force:
-        raise ConfigError(
-            f"{arena.root} holds {newest}, which is not committed on the target; --force frees it all the same"
-        )
     arena.wipe()
     return str(arena.root)

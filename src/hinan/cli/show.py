@@ -9,14 +9,18 @@ import msgspec
 import typer
 
 from hinan.cli.output import Json, emit, table
-from hinan.cli.places import TargetPath, arena_of, open_target
+from hinan.cli.places import TargetPath, arena_of, open_target, problems_of, standing, unreadable
+from hinan.core.agenda import Stored
 from hinan.core.errors import ConfigError
+from hinan.core.ids import StepId
+from hinan.core.lineage import lineage
 from hinan.core.units import format_bytes
 from hinan.formats.gating import REPORTED_BYTES, REPORTED_SHARE, gating, is_reported
 from hinan.formats.image import Entry
 from hinan.formats.records import SealedRecord
 from hinan.tiers.mapping import map_file, read_header
-from hinan.tiers.target import Target
+from hinan.tiers.target import COMMIT, Target
+from hinan.tiers.views import target_images
 
 EPILOG = "Example:  hinan show /shared/runs/gpt --step 1200 --rank 0"
 
@@ -48,11 +52,18 @@ def contents(target: Target, step: int | None, rank: int) -> dict[str, Any]:
         manifest = target.manifest(step_id, rank)
         if manifest is not None and target.image_path(step_id, rank).exists():
             found.append((manifest.sealed, target.image_path(step_id, rank), "target"))
+    stored = target.stored()
+    problems = problems_of(target)
     wanted = [item for item in found if step is None or item[0].step == step]
     if not wanted:
         known = sorted({item[0].step for item in found})
         raise ConfigError(
-            f"there is no image of rank {rank}{'' if step is None else f' at step {step}'}; known steps: {known}"
+            "\n".join(
+                [
+                    f"there is no image of rank {rank}{'' if step is None else f' at step {step}'}; known steps: {known}",
+                    *unreadable(problems),
+                ]
+            )
         )
     sealed, path, tier = max(wanted, key=lambda item: (item[0].step_id, item[2] == "ram"))
     _, header = read_header(map_file(path), str(path))
@@ -71,6 +82,9 @@ def contents(target: Target, step: int | None, rank: int) -> dict[str, Any]:
         "rank": rank,
         "tier": tier,
         "file": str(path),
+        **standing(target, sealed.step_id, stored.get(sealed.step_id), lineage(target.history())),
+        "flaw": _flaw(target, sealed.step_id, rank, stored) if tier == "target" else None,
+        "problems": problems,
         "kept": kept,
         "views": [v for v in views if v["name"] != v["of"]],
         "kept_bytes": kept_bytes,
@@ -86,6 +100,24 @@ def contents(target: Target, step: int | None, rank: int) -> dict[str, Any]:
         "device_memory_bytes": in_use or None,
         "ratio_to_device_memory": kept_bytes / in_use if in_use else None,
     }
+
+
+def _flaw(target: Target, step_id: StepId, rank: int, stored: dict[StepId, Stored]) -> str | None:
+    """Why a restart would refuse this image on the target, as far as records and length tell; None if it would not."""
+    images = target_images(target, step_id, stored[step_id], verify=False) if step_id in stored else []
+    return next((i.flaw for i in images if i.flaw is not None and (i.rank == rank or i.place == COMMIT)), None)
+
+
+def _standing_lines(answer: dict[str, Any]) -> list[str]:
+    """What may keep a restart from taking this image; and the unreadable records, which may hide a newer one."""
+    committed = {True: [], False: ["not committed on the target"], None: ["whether it is committed is unknown"]}
+    facts = [
+        *committed[answer["committed"]],
+        *(["it is being deleted"] if answer["being_deleted"] else []),
+        *([answer["orphan"]] if answer["orphan"] else []),
+        *([f"a restart would refuse it: {answer['flaw']}"] if answer["flaw"] else []),
+    ]
+    return [*facts, *unreadable(answer["problems"])]
 
 
 def _kept(entry: Entry, word: str) -> dict[str, Any]:
@@ -132,5 +164,5 @@ def _lines(answer: dict[str, Any]) -> list[str]:
     views = [(v["name"], "", "view of", v["of"], "") for v in answer["views"]]
     left = [(item["name"], "", "", format_bytes(item["bytes"])) for item in answer["left"]]
     columns = ("kept", "class", "dtype", "shape", "bytes")
-    lines = [head, *_class_lines(answer), "", *table(columns, [*kept, *views])]
+    lines = [head, *_standing_lines(answer), *_class_lines(answer), "", *table(columns, [*kept, *views])]
     return [*lines, "", *table(("left out", "", "", "bytes"), left)] if left else lines

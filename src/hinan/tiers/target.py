@@ -21,13 +21,12 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
 
 from hinan.core.agenda import Stored
 from hinan.core.errors import FormatError, TargetError
 from hinan.core.ids import StepId, image_file, manifest_file, parse_rank_file, parse_step_directory, step_directory
-from hinan.core.lineage import History, Resume
 from hinan.formats import records
+from hinan.tiers.attempts import Attempts
 from hinan.tiers.new_run import RUN, make_run
 from hinan.tiers.publish import PART_SUFFIX, AlreadyPublished, publish, read_fact, sync_directory
 
@@ -35,10 +34,8 @@ COMMIT, TOMBSTONE, READERS = "COMMIT", "TOMBSTONE", "readers"
 READER_GRACE_S = 600.0
 """A reader that has said nothing for this long does not hold back a deletion any more."""
 
-R = TypeVar("R")
 
-
-class Target:
+class Target(Attempts):
     """The files of one run's target directory. Cheap to make; holds no descriptor."""
 
     def __init__(self, root: Path, steps: Path | None = None) -> None:
@@ -46,10 +43,8 @@ class Target:
         Args:
             steps: the directory that holds the steps, if it is held open (`held`); else it is looked up by its name.
         """
-        self.root = root
+        super().__init__(root)
         self._steps = steps or root / "steps"
-        self.problems: dict[str, str] = {}
-        """Files that stand but do not parse, each with the reason; treated as absent."""
         self._manifests: dict[tuple[str, int, int], records.ManifestRecord] = {}
 
     # -- the run -------------------------------------------------------------------------------------------------
@@ -74,57 +69,7 @@ class Target:
             raise TargetError(f"{self.root} is not the target of a run: it has no {RUN}", target=str(self.root))
         return records.decode(data, records.RunRecord, str(self.root / RUN))
 
-    # -- attempts ------------------------------------------------------------------------------------------------
-
-    def claims(self) -> dict[int, records.ClaimRecord | None]:
-        """All claims by attempt. A claim that does not parse is None: it still fences."""
-        return {n: self.fact(path, records.ClaimRecord) for n, path in self._attempts("claim")}
-
-    def history(self) -> History:
-        """Claims and resumes, as the lineage needs them."""
-        resumes = {n: Resume(n, record.parent) for n, record in self.resumes().items() if record is not None}
-        return History(frozenset(n for n, _ in self._attempts("claim")), resumes)
-
-    def resumes(self) -> dict[int, records.ResumeRecord | None]:
-        """All resumes by attempt; None for one that does not parse."""
-        return {n: self.fact(path, records.ResumeRecord) for n, path in self._attempts("resume")}
-
-    def closed(self) -> dict[int, records.ClosedRecord | None]:
-        """All attempts that ended on purpose; None where the record does not parse."""
-        return {n: self.fact(path, records.ClosedRecord) for n, path in self._attempts("closed")}
-
-    def publish_attempt(self, record: records.ClaimRecord | records.ResumeRecord | records.ClosedRecord) -> None:
-        """Publish a claim, resume or closed record under its attempt's number.
-
-        Raises:
-            AlreadyPublished: another process has this attempt number.
-            TargetError: it cannot be written there.
-        """
-        suffix = {records.ClaimRecord: "claim", records.ResumeRecord: "resume", records.ClosedRecord: "closed"}[
-            type(record)
-        ]
-        path = self.root / "attempts" / f"{record.attempt:06d}.{suffix}"
-        try:
-            publish(path, records.encode(record), power_safe=True)
-        except OSError as error:
-            raise TargetError(
-                f"the target cannot take {path}: {error.strerror or error}. Make room or give write permission, and start "
-                "again; what is committed there stands.",
-                target=str(self.root),
-                errno=error.errno,
-            ) from error
-
-    def unreadable_attempts(self) -> dict[str, str]:
-        """Records of attempts that stand and do not parse, each with the reason. The lineage cannot be trusted then."""
-        kinds = {"claim": records.ClaimRecord, "resume": records.ResumeRecord, "closed": records.ClosedRecord}
-        found = [(path, self.fact(path, kind)) for suffix, kind in kinds.items() for _, path in self._attempts(suffix)]
-        names = [str(path.relative_to(self.root)) for path, record in found if record is None]
-        return {name: self.problems.get(name, "it vanished") for name in names}
-
-    def _attempts(self, suffix: str) -> Iterator[tuple[int, Path]]:
-        for path in sorted((self.root / "attempts").glob(f"*.{suffix}")):
-            if path.stem.isascii() and path.stem.isdigit():
-                yield int(path.stem), path
+    # -- restarts and agents ---------------------------------------------------------------------------------------
 
     def failures(self) -> set[tuple[StepId, str]]:
         """(step, tier) pairs from which a restart has failed."""
@@ -327,24 +272,9 @@ class Target:
         except OSError as error:
             return error.errno not in (errno.ENOENT, errno.ENOTDIR)
 
-    def fact(self, path: Path, kind: type[R]) -> R | None:
-        """A record by its path; None if it is absent or does not parse (then `problems` says why)."""
-        name = str(
-            Path("steps") / path.relative_to(self._steps)
-            if path.is_relative_to(self._steps)
-            else path.relative_to(self.root)
-        )
-        data = read_fact(path)
-        if data is None:
-            self.problems.pop(name, None)
-            return None
-        try:
-            record = records.decode(data, kind, str(self.root / name))
-        except FormatError as error:
-            self.problems[name] = str(error)
-            return None
-        self.problems.pop(name, None)
-        return record
+    def _name(self, path: Path) -> str:
+        below = path.relative_to(self._steps) if path.is_relative_to(self._steps) else None
+        return super()._name(path) if below is None else str(Path("steps") / below)
 
 
 def _is_ours(name: str) -> bool:

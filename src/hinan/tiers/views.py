@@ -60,11 +60,11 @@ def target_view(target: Target, node: str, *, verify: bool = False) -> View:
     for step_id, stored in target.stored().items():
         if stored.buried:
             continue
-        images += _target_images(target, step_id, stored, verify=verify)
+        images += target_images(target, step_id, stored, verify=verify)
     return View("target", node, "present" if images else "empty", tuple(images), detail=str(target.root))
 
 
-def _target_images(target: Target, step_id: StepId, stored: Stored, *, verify: bool) -> list[Image]:
+def target_images(target: Target, step_id: StepId, stored: Stored, *, verify: bool) -> list[Image]:
     """A step's images. What a committed step lacks, and a record that cannot be read, show as flaws: both have a reason."""
     world_size, ranks = stored.world_size, set(stored.ranks)
     why = target.problem(step_id, COMMIT)
