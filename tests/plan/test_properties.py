@@ -18,10 +18,11 @@ from hinan.plan.checks import Infeasible
 from hinan.plan.design import bounds_of, build_levels
 from hinan.plan.exact import exact_ettr
 from hinan.plan.first_order import stall_ratio
-from hinan.plan.joint import Bounds, solve, unrounded_intervals_s
+from hinan.plan.joint import solve, unrounded_intervals_s
 from hinan.plan.levels import Cause, Level
 from hinan.plan.machines import MACHINES
 from hinan.plan.nearest import solve_settings
+from hinan.plan.whole import Bounds
 
 calm = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 seconds = st.floats(1e-3, 1e4)

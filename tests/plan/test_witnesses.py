@@ -21,10 +21,11 @@ from hinan.plan.answer import answer
 from hinan.plan.arrivals import Bursts, Exponential, Lemons, Racks, Replay, Weibull
 from hinan.plan.exact import exact_ettr
 from hinan.plan.first_order import first_order_loss
-from hinan.plan.joint import Bounds, solve
+from hinan.plan.joint import solve
 from hinan.plan.levels import Cause, Level, Pattern
 from hinan.plan.montecarlo import Track, simulate
 from hinan.plan.nearest import solve_settings
+from hinan.plan.whole import Bounds
 from hinan.plan.witnesses import question
 
 YEAR_S = 365 * 86_400

@@ -137,13 +137,14 @@ def _judge(scenario: Scenario, design: Design) -> Judged | None:
     if given is None:
         return None
     free = best_design(replace(scenario, demands=replace(scenario.demands, interval_s=None)))
+    best = max(free, design, key=lambda each: each.ettr)  # whatever the search in whole numbers has missed
     product = given**2 / 2
     mtti_s = 1 / design.levels[0].per_s if design.levels[0].per_s > 0 else scenario.mtti_s
     return Judged(
         given,
-        free.pattern.work_s,
+        best.pattern.work_s,
         design.ettr,
-        free.ettr,
+        best.ettr,
         f"{given:.4g} s is right where stall x MTTI = {product:.6g} s^2 (of the failures this tier answers); "
         f"here it is {design.levels[0].stall_s * mtti_s:.4g} s^2",
     )

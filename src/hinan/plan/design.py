@@ -17,9 +17,10 @@ from hinan.plan.checks import Infeasible
 from hinan.plan.exact import exact_ettr
 from hinan.plan.failures import DAY_S, FailureClass, Tier, survives
 from hinan.plan.formulas import verified_interval_s
-from hinan.plan.joint import Bounds, solve, whole_steps
+from hinan.plan.joint import solve, whole_steps
 from hinan.plan.levels import Cause, Level, Pattern
 from hinan.plan.scenario import Scenario
+from hinan.plan.whole import Bounds
 
 FAIL_STOP = tuple(failure for failure in FailureClass if failure is not FailureClass.SILENT)
 

@@ -1,6 +1,7 @@
 """The report as one page that needs no network: numbers embedded, curves drawn by a port of the planner's own search.
 
-Owns:      what is embedded. The arithmetic of the page is `report.js`, its looks `report.html`, its wiring `page.js`.
+Owns:      what is embedded. The arithmetic of the page is `report.js` and `search.js`, its looks `report.html`, its wiring
+           `page.js`.
 Promises:  one file; moving a slider gives what `hinan plan` would give with that input (tested in a browser).
 Never:     loads anything: no fonts, no scripts, no addresses.
 """
@@ -27,6 +28,9 @@ from hinan.plan.measured import MeasuredRun
 from hinan.plan.scale import SIZES
 from hinan.plan.scenario import Scenario
 
+MODEL = ("report.js", "search.js")
+"""The arithmetic of the page."""
+
 
 def report(
     found: Answer,
@@ -39,8 +43,8 @@ def report(
     page = files("hinan.plan")
     data = json.dumps(_data(found, settings, fitted, measured), allow_nan=False).replace("</", "<\\/")
     text = page.joinpath("report.html").read_text(encoding="utf-8")
-    for mark, part in (("/*MODEL*/", "report.js"), ("/*PAGE*/", "page.js")):
-        text = text.replace(mark, page.joinpath(part).read_text(encoding="utf-8"))
+    for mark, parts in (("/*MODEL*/", MODEL), ("/*PAGE*/", ("page.js",))):
+        text = text.replace(mark, "".join(page.joinpath(part).read_text(encoding="utf-8") for part in parts))
     return text.replace("/*DATA*/", data)
 
 
