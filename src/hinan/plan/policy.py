@@ -97,8 +97,8 @@ def read_policy(path: Path, base: Policy) -> Policy:
         ConfigError: not TOML, unknown keys, or values that cannot be.
     """
     try:
-        words = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError) as error:
+        words = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError) as error:
         raise ConfigError(f"policy {path}: {error}") from error
     unknown = sorted(set(words) - {"name", "spares", "evict_above", "evict_after", "every"})
     if unknown:

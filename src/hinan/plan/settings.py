@@ -162,7 +162,7 @@ def _table(text: str) -> FailureTable:
     if not text.endswith(".json"):
         return table(text)
     try:
-        return table_from_json(json.loads(path.read_text(encoding="utf-8")))
+        return table_from_json(json.loads(path.read_text(encoding="utf-8-sig")))
     except (OSError, ValueError) as error:
         raise ConfigError(f"failure table {text}: {error}") from error
 

@@ -186,7 +186,7 @@ def _neighbours(pattern: Pattern, quantum_s: float | None) -> list[Pattern]:
     """One step or one multiple more or less: all slower intervals move along, or stay nearly where they are."""
     unit = pattern.work_s if quantum_s is None else quantum_s
     counts = [round(pattern.work_s / unit), *pattern.multiples]
-    found: list[Pattern] = []
+    found: list[list[int]] = []
     for k in range(1 if quantum_s is None else 0, len(counts)):
         for count in (counts[k] - 1, counts[k] + 1):
             if count >= 1:
