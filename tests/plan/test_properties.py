@@ -149,6 +149,22 @@ def test_more_bandwidth_never_lowers_ettr_whatever_is_demanded() -> None:
     more_bandwidth_keeps_as_much(seed=3, count=20)
 
 
+def test_more_ram_never_lowers_ettr_whatever_is_demanded() -> None:
+    """Random questions of large states, some RAM more; RAM is preferred for a ten-thousandth, and for no more."""
+    rng = random.Random(2)
+    answered = 0
+    while answered < 10:
+        asked = drawn(rng) | {"keep": f"{rng.uniform(0.1, 1):.3g}"}
+        asked.pop("params")
+        budget_gb = 10 ** rng.uniform(2.5, 3.5)
+        try:
+            small, large = (solve_settings({**asked, "ram": f"{budget_gb * by:.6f}GB"})[1] for by in (1, 1.5))
+        except Infeasible:
+            continue
+        answered += 1
+        assert large.ettr >= small.ettr - 1.01e-4, f"{asked}: {budget_gb:.6f} GB of RAM, and half as much more"
+
+
 @pytest.mark.slow
 def test_more_bandwidth_never_lowers_ettr_at_length() -> None:
     """The same over many more questions."""

@@ -6,6 +6,7 @@ Promises:  `to_json` has the same keys for every question; every interval is in 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from hinan.plan.design import Design, best_design
 from hinan.plan.failures import FailureClass, Tier
 from hinan.plan.joint import whole_steps
 from hinan.plan.losses import ClassAnswer, Loss, class_answers, lost, lost_by_class
-from hinan.plan.modes import ModeCost, compare_modes, stall_limit
+from hinan.plan.modes import ModeCost, compare_modes, stall_limit, why_not_ram
 from hinan.plan.montecarlo import Arrivals
 from hinan.plan.scenario import Scenario
 from hinan.plan.witnesses import Witnesses, question
@@ -68,7 +69,7 @@ class Answer:
 
 def answer(scenario: Scenario, design: Design, *, seed: int = 1, arrivals: Arrivals | None = None) -> Answer:
     """Everything about the best design of a scenario. Without `arrivals` the simulated failures are exponential."""
-    found = knobs(scenario, design)
+    found, modes = knobs(scenario, design), compare_modes(scenario)
     witnesses = question(design, seed=seed, arrivals=arrivals)
     shown = design if witnesses.exact is not None else replace(design, ettr=witnesses.simulated)
     return Answer(
@@ -82,10 +83,10 @@ def answer(scenario: Scenario, design: Design, *, seed: int = 1, arrivals: Arriv
         classes=class_answers(scenario, design),
         knobs=found,
         binding=binding(found),
-        modes=compare_modes(scenario),
+        modes=modes,
         spares=spares(scenario),
         judged=_judge(scenario, design),
-        warnings=_warnings(scenario, design, witnesses),
+        warnings=_warnings(scenario, design, witnesses, modes),
     )
 
 
@@ -150,7 +151,7 @@ def _judge(scenario: Scenario, design: Design) -> Judged | None:
     )
 
 
-def _warnings(scenario: Scenario, design: Design, witnesses: Witnesses) -> list[str]:
+def _warnings(scenario: Scenario, design: Design, witnesses: Witnesses, modes: Sequence[ModeCost]) -> list[str]:
     found = [*scenario.notes]
     if scenario.mtti_origin is None and (warning := formulas.small_job_warning(scenario.job.gpus)):
         found.append(warning)
@@ -165,7 +166,7 @@ def _warnings(scenario: Scenario, design: Design, witnesses: Witnesses) -> list[
     if not scenario.job.step_known:
         found.append(f"steps are counted with a guessed {scenario.job.step_s:g} s; give --step")
     if design.variant.mode != "ram":
-        found.append(f"no room for whole images in RAM: {design.variant.mode} mode, the optimizer waits for the drives")
+        found.append(f"{why_not_ram(scenario, modes, design.variant.mode)}; the optimizer waits for the drives")
     given_s, taken_s = scenario.demands.interval_s, design.pattern.work_s
     if given_s is not None and abs(taken_s - given_s) > 1e-6 * given_s:
         found.append(f"the interval given is taken as {taken_s / scenario.job.step_s:.0f} whole steps, {taken_s:.6g} s")

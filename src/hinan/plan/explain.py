@@ -8,6 +8,7 @@ from __future__ import annotations
 from hinan.core.units import format_bytes, format_seconds
 from hinan.plan import formulas
 from hinan.plan.answer import Answer
+from hinan.plan.modes import why_not_ram
 from hinan.plan.origin import Kind
 from hinan.plan.scenario import Shown
 
@@ -87,13 +88,15 @@ def _modes(found: Answer) -> list[str]:
     limited = "" if found.scenario.job.stall_s is not None else "limited by "
     for mode in found.modes:
         state = "possible" if mode.possible else f"not possible: {mode.why_not}"
+        state += f", keeps {mode.ettr:.4f}" if mode.ettr is not None else ""
         sentences.append(
             f"{mode.mode}: {state}; stall {format_seconds(mode.stall_s) if mode.stall_s < 1e9 else 'none'}"
             f" ({limited}{mode.limited_by}), {format_bytes(mode.ram_needed_bytes)} of RAM, "
             f"{mode.dram_traffic_ratio:.0f} bytes of DRAM traffic per byte; {mode.break_even}."
         )
     chosen = found.design.variant.mode
-    return ["Where the copy lands: " + chosen + ".\n" + "\n".join(f"  {sentence}" for sentence in sentences)]
+    why = "" if chosen == "ram" else f" ({why_not_ram(found.scenario, found.modes, chosen)})"
+    return [f"Where the copy lands: {chosen}{why}.\n" + "\n".join(f"  {sentence}" for sentence in sentences)]
 
 
 def _flips(found: Answer) -> list[str]:

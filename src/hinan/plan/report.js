@@ -135,7 +135,7 @@ function design(variants, knobs, verify, B) {
     const s = scaled(v.levels, knobs, verify), pattern = solve(s.levels, B);
     if (pattern === null) return;
     const ettr = exactEttr(s.levels, pattern) / (1 + s.share);
-    if (winner === null || ettr > winner.ettr) winner = { ...v, ...s, pattern, ettr, taus: intervals(pattern) };
+    if (winner === null || ettr + v.preference > winner.ettr + winner.preference) winner = { ...v, ...s, pattern, ettr, taus: intervals(pattern) };
   });
   return winner;
 }

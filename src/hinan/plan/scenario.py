@@ -299,7 +299,7 @@ _RESTART = {
     "repair_s": default("InfiniteHBD trace: mean repair 5.5 days, median 0.85"),
 }
 _DEMANDS = {
-    "mode": default("the first of ram, ring and gds that the RAM allows"),
+    "mode": default("the one of ram, ring and gds that keeps most; ram where it is as good"),
     "peer_copies": default("one partner, where a tier of peers is used"),
     "commit_within_s": guessed("failure tables forget disasters"),
 }

@@ -20,7 +20,7 @@ from hinan.plan import costs
 from hinan.plan.answer import Answer
 from hinan.plan.checks import Infeasible
 from hinan.plan.demands import checked_design
-from hinan.plan.design import Variant, bounds_of, build_levels, restart_parts_s, usable_variants
+from hinan.plan.design import Variant, bounds_of, build_levels, preference, restart_parts_s, usable_variants
 from hinan.plan.explain import explain, shown
 from hinan.plan.failures import FailureClass, FailureTable, Tier
 from hinan.plan.from_settings import scenario_from
@@ -53,7 +53,7 @@ def _data(
 ) -> dict[str, Any]:
     scenario, witnesses = found.scenario, found.witnesses
     bounds = bounds_of(scenario)
-    usable = [v for v in usable_variants(scenario)[0] if v.mode == found.design.variant.mode]
+    usable = usable_variants(scenario)[0]
     band = 1.96 * witnesses.simulated_stderr
     closed, exact = witnesses.shown()
     return {
@@ -65,7 +65,7 @@ def _data(
         "usd_per_gpu_hour": scenario.machine.usd_per_gpu_hour,
         "bounds": {"quantum": bounds.quantum_s, "budget": bounds.max_stall_ratio, "fixed": bounds.fixed_first_s},
         "verify": {"cost_s": scenario.restart.verify_s, "fixed_s": scenario.restart.detection_latency_s},
-        "variants": [{"levels": levels} for levels in (_levels(scenario, v) for v in usable) if levels],
+        "variants": [{"levels": levels, "preference": preference(v)} for v in usable if (levels := _levels(scenario, v))],
         "parts": _parts(scenario, usable),
         "scale": _scale(scenario, settings, fitted, measured),
         "classes": [_plain(each) for each in found.classes],
