@@ -14,7 +14,7 @@ from hinan.plan import costs, formulas
 from hinan.plan.binding import Knob, binding, knobs
 from hinan.plan.checks import Infeasible
 from hinan.plan.design import Design, best_design
-from hinan.plan.failures import FailureClass, Tier
+from hinan.plan.failures import DAY_S, FailureClass, Tier
 from hinan.plan.joint import whole_steps
 from hinan.plan.losses import ClassAnswer, Loss, class_answers, lost, lost_by_class
 from hinan.plan.modes import ModeCost, compare_modes, stall_limit, why_not_ram
@@ -115,13 +115,12 @@ def _unused(scenario: Scenario, design: Design) -> dict[str, str]:
 
 
 def spares(scenario: Scenario) -> int:
-    """Spare nodes that suffice 99 % of the time: quantile of a binomial of nodes down for repair.
+    """Spare nodes that suffice 99 % of the time: quantile of the Poisson number of nodes out for repair.
 
     Only failures that take a node out count; software and process failures restart in place.
     """
     out = sum(scenario.failures.per_node_day.get(failure, 0.0) for failure in _TAKES_NODE)
-    down = out * scenario.restart.repair_s / 86_400
-    return formulas.spares_quantile(nodes=scenario.nodes, down_ratio=down / (1 + down))
+    return formulas.spares_quantile(mean_out=scenario.nodes * out * scenario.restart.repair_s / DAY_S)
 
 
 _TAKES_NODE = (
@@ -171,7 +170,7 @@ def _warnings(scenario: Scenario, design: Design, witnesses: Witnesses, modes: S
     if given_s is not None and abs(taken_s - given_s) > 1e-6 * given_s:
         found.append(f"the interval given is taken as {taken_s / scenario.job.step_s:.0f} whole steps, {taken_s:.6g} s")
     top = design.interval_s(design.variant.tiers[-1])
-    if top > 86_400:
+    if top > DAY_S:
         found.append("the slowest tier is written less than once a day: failure tables forget disasters")
     return found
 

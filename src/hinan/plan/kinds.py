@@ -242,7 +242,7 @@ def _pairs(nodes: float, lost: float = 2) -> Values:
 
 
 def _spares(nodes: float, down_ratio: float, quantile: float = 0.99) -> Values:
-    return {"spares": float(formulas.spares_quantile(nodes=int(nodes), down_ratio=down_ratio, quantile=quantile))}
+    return {"spares": float(formulas.spares_quantile(mean_out=nodes * down_ratio, quantile=quantile))}
 
 
 def _drain_binds(

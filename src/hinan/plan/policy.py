@@ -134,6 +134,8 @@ def _tiers(every: Any, base: Policy, path: Path) -> tuple[TierPolicy, ...]:
         chosen.append(replace(tier, every_s=_nested_s(tier, given_s, chosen, base.landing, path)))
     if not chosen:
         raise ConfigError(f"policy {path}: no tier is left")
+    if Tier.SHARED in known and chosen[-1].tier is not Tier.SHARED:
+        raise ConfigError(f"policy {path}: [every] shared = 'never' leaves no copy after silent corruption or a lost rack")
     return tuple(chosen)
 
 
