@@ -7,8 +7,8 @@ from tests.plan.test_properties import drawn
 
 from hinan.plan.checks import Infeasible
 from hinan.plan.demands import checked_design
+from hinan.plan.from_settings import scenario_from
 from hinan.plan.nearest import solve_settings
-from hinan.plan.settings import scenario_from
 
 
 def no_given_interval_keeps_more(seed: int, count: int) -> None:

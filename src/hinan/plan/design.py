@@ -122,10 +122,7 @@ def build_levels(scenario: Scenario, variant: Variant) -> tuple[Level, ...]:
     per_s: dict[tuple[Tier, FailureClass], float] = {}
     for failure, part_per_s, tier in answers(scenario, variant.tiers):
         if tier is None:
-            raise Infeasible(
-                [f"no copy survives a failure of class {failure} on {', '.join(variant.tiers)} alone"],
-                {"tiers": ",".join((*variant.tiers, Tier.SHARED))},
-            )
+            raise no_copy(failure, variant.tiers)
         per_s[tier, failure] = per_s.get((tier, failure), 0.0) + part_per_s
     latency_s = verification(scenario)[0] or 0.0
     levels = []
@@ -143,6 +140,14 @@ def build_levels(scenario: Scenario, variant: Variant) -> tuple[Level, ...]:
         ]
         levels.append(_level(scenario, variant, tier, causes))
     return tuple(levels)
+
+
+def no_copy(failure: FailureClass, tiers: Sequence[Tier]) -> Infeasible:
+    """A failure that happens would leave nothing to come back to."""
+    return Infeasible(
+        [f"no copy survives a failure of class {failure} on {', '.join(tiers)} alone"],
+        {"tiers": ",".join((*tiers, Tier.SHARED))},
+    )
 
 
 def _level(scenario: Scenario, variant: Variant, tier: Tier, causes: list[Cause]) -> Level:

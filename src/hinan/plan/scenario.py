@@ -206,6 +206,8 @@ class Scenario:
     demands: Demands = field(default_factory=Demands)
     mtti_origin: Origin | None = None
     """Who said how often the job is interrupted; None: it follows from the table."""
+    failures_by: str = "mtti"
+    """The setting in which the designer says how often nodes fail, mtti or rate: corrections are made in it."""
     measured: str = ""
     """What a run stood in for, and which run; empty without one."""
     notes: tuple[str, ...] = ()
