@@ -67,7 +67,7 @@ def _check(switches: dict[str, Any]) -> None:
             raise ConfigError(f"{_flag(name)} says something about a trace, and none was given (--trace FILE)")
         if switches[name] is not None and not switches[name] >= (name == "trace_nodes"):
             raise ConfigError(f"{_flag(name)}: {switches[name]} cannot be; a fleet has nodes, and days count from 0")
-    if switches["seed"] < 0:
+    if switches["seed"] is not None and switches["seed"] < 0:
         raise ConfigError(f"--seed: {switches['seed']} is below zero; any whole number from 0 will do")
 
 
@@ -100,17 +100,16 @@ def _answer(settings: dict[str, str], switches: dict[str, Any], measured: Measur
     from hinan.plan.nearest import solve_settings
     from hinan.plan.shapes import arrivals_named
     from hinan.plan.traces import table_of
-    from hinan.plan.witnesses import LIVES
+    from hinan.plan.witnesses import LIVES, seed_of
 
     trace = _trace(switches)
     fitted = table_of(trace) if trace else None
     scenario, design = solve_settings(settings, fitted=fitted, measured=measured)
     shape = None
+    seed = seed_of(design) if switches["seed"] is None else switches["seed"]
     if switches["arrivals"]:
-        shape = arrivals_named(
-            switches["arrivals"], design, nodes=scenario.nodes, lives=LIVES, seed=switches["seed"], trace=trace
-        )
-    found = answer(scenario, design, seed=switches["seed"], arrivals=shape)
+        shape = arrivals_named(switches["arrivals"], design, nodes=scenario.nodes, lives=LIVES, seed=seed, trace=trace)
+    found = answer(scenario, design, seed=seed, arrivals=shape)
     if switches["html"]:
         from hinan.plan.webpage import report
 
@@ -221,7 +220,7 @@ _SWITCHES: dict[str, tuple[Any, Any, str]] = {
     "scale": (bool, False, "the same question from 8 to 1,000,000 GPUs"),
     "html": (str | None, None, "write a self-contained report with interactive curves"),
     "json": (bool, False, "the answer as JSON"),
-    "seed": (int, 1, "seed of the simulation"),
+    "seed": (int | None, None, "seed of the simulation; without it one that follows from the design"),
     "self_check": (bool, False, "reproduce the published numbers: value, expected, source"),
     "formula": (str | None, None, "compute one formula ('list' shows them) with --given"),
     "given": (list[str], [], "NAME=VALUE for --formula, repeated"),

@@ -67,8 +67,9 @@ class Answer:
     warnings: list[str]
 
 
-def answer(scenario: Scenario, design: Design, *, seed: int = 1, arrivals: Arrivals | None = None) -> Answer:
-    """Everything about the best design of a scenario. Without `arrivals` the simulated failures are exponential."""
+def answer(scenario: Scenario, design: Design, *, seed: int | None = None, arrivals: Arrivals | None = None) -> Answer:
+    """Everything about the best design of a scenario. Without `arrivals` the simulated failures are exponential, and
+    without `seed` it follows from the design."""
     found, modes = knobs(scenario, design), compare_modes(scenario)
     witnesses = question(design, seed=seed, arrivals=arrivals)
     shown = design if witnesses.exact is not None else replace(design, ettr=witnesses.simulated)
@@ -202,6 +203,9 @@ def to_json(found: Answer) -> dict[str, Any]:
             "monte_carlo_low": witnesses.simulated - 1.96 * witnesses.simulated_stderr,
             "monte_carlo_high": witnesses.simulated + 1.96 * witnesses.simulated_stderr,
             "agree": witnesses.agree,
+            "apart_stderrs": witnesses.apart_stderrs,
+            "first_apart_stderrs": witnesses.first_apart_stderrs,
+            "seed": witnesses.seed,
         },
         "binding": None if best is None else asdict(best),
         "knobs": [asdict(knob) for knob in found.knobs],

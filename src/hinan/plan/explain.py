@@ -11,6 +11,7 @@ from hinan.plan.answer import Answer
 from hinan.plan.modes import why_not_ram
 from hinan.plan.origin import Kind
 from hinan.plan.scenario import Shown
+from hinan.plan.witnesses import AGREE_STDERRS
 
 
 def explain(found: Answer, *, inputs: bool = True) -> str:
@@ -69,7 +70,8 @@ def _witnesses(found: Answer) -> str:
     return (
         f"ETTR: the closed form (1 - sum of C/tau + lam (tau/2 + lag + R)) says {closed}; the exact exponential form "
         f"{exact}; a simulation of {w.monte_carlo.failures:,} failures {w.simulated:.4f} ± "
-        f"{1.96 * w.simulated_stderr:.4f}. They {'agree' if w.agree else 'do not agree'}."
+        f"{1.96 * w.simulated_stderr:.4f} (seed {w.seed}), {w.how_far}. They {'agree' if w.agree else 'do not agree'}: "
+        f"{AGREE_STDERRS:.0f} standard errors are the limit."
     )
 
 

@@ -71,7 +71,8 @@ def _data(
         "classes": [_plain(each) for each in found.classes],
         "warnings": found.warnings,
         "witnesses": f"Three witnesses as planned: closed form {closed}, exact form {exact}, "
-        f"simulation {witnesses.simulated:.4f} ± {band:.4f} ({witnesses.monte_carlo.failures:,} failures).",
+        f"simulation {witnesses.simulated:.4f} ± {band:.4f} ({witnesses.monte_carlo.failures:,} failures, "
+        f"{witnesses.how_far}).",
         "binding": ""
         if found.binding is None
         else f"Binding constraint: {found.binding.name}; {found.binding.what} buys {found.binding.gain_ratio:.4%}.",
