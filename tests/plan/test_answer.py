@@ -169,3 +169,13 @@ def test_scale_names_its_regimes() -> None:
     grown, meets = regimes("--keep", "0.3", "--tiers", "shared")
     assert grown[:4] == ["constant"] * 4
     assert meets["impossible_from"] is not None
+
+
+def test_a_rough_split_of_the_loss_says_that_it_is_one() -> None:
+    """--explain says how it is made; where much is lost, the answer says that a row may be off."""
+    rough = ask("--gpus", "1024", "--mtti", "10min", "--stall", "20s", "--tiers", "shared", "--restart", "2min")
+    assert rough["ettr"]["exact"] < 0.7
+    assert "a row may be 2 points off" in " ".join(rough["warnings"])
+    assert "points off" not in " ".join(ask(*LLAMA)["warnings"])
+    text = CliRunner().invoke(app, ["plan", *LLAMA, "--explain"]).output
+    assert "split in first-order proportions" in text

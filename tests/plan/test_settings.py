@@ -134,3 +134,12 @@ def test_switches_that_cannot_be_followed_are_refused(words: list[str], named: s
 def test_a_price_is_explained_as_a_price(words: list[str], said: str) -> None:
     """The way to write it is that of the setting, not of a failure rate."""
     assert said in CliRunner().invoke(app, ["plan", "--gpus", "1024", *words]).output
+
+
+@pytest.mark.parametrize("name", ["--max-stall", "--interference"])
+def test_a_bare_one_is_neither_a_hundredth_nor_all(name: str) -> None:
+    """Refused with both ways to write it; shares that are often all of it take it."""
+    refused = CliRunner().invoke(app, ["plan", "--gpus", "1024", name, "1"])
+    assert (refused.exit_code, "write '1%' or '100%'" in refused.output) == (1, True)
+    ask("--gpus", "1024", name, "1%")
+    ask("--gpus", "1024", "--keep", "1")

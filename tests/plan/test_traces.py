@@ -243,6 +243,25 @@ def test_shapes_by_name(tmp_path: Path, shape: str) -> None:
     assert ettr["monte_carlo"] == pytest.approx(ettr["exact"], abs=0.01)
 
 
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [
+        ("weibull:0.62,3", "weibull takes a shape, not '0.62,3'"),
+        ("bursts:0.3", "bursts takes a chance and a length, not '0.3'"),
+        ("exponential:3", "exponential takes no numbers"),
+        ("bursts:x,200s", "'x' is no number (a chance was expected)"),
+        ("racks:4.5,60s", "'4.5' is no whole number of nodes"),
+        ("weibull:nan", "'nan' is no number"),
+    ],
+)
+def test_a_shape_with_numbers_it_does_not_take(shape: str, said: str) -> None:
+    """Said in the words of the shape, with all shapes."""
+    result = CliRunner().invoke(app, ["plan", "--params", "70B", "--arrivals", shape])
+    assert isinstance(result.exception, ConfigError)
+    assert said in str(result.exception)
+    assert "known: exponential, " in str(result.exception)
+
+
 def test_an_unknown_shape_is_refused() -> None:
     """The known shapes are named."""
     result = CliRunner().invoke(app, ["plan", "--arrivals", "sunspots", "--json"])

@@ -16,7 +16,7 @@ from hinan.plan.checks import Infeasible
 from hinan.plan.design import Design, best_design
 from hinan.plan.failures import DAY_S, FailureClass, Tier
 from hinan.plan.joint import whole_steps
-from hinan.plan.losses import ClassAnswer, Loss, class_answers, lost, lost_by_class
+from hinan.plan.losses import SPLIT_LIMIT, ClassAnswer, Loss, class_answers, lost, lost_by_class
 from hinan.plan.modes import ModeCost, compare_modes, stall_limit, why_not_ram
 from hinan.plan.montecarlo import Arrivals
 from hinan.plan.scenario import Scenario
@@ -163,6 +163,10 @@ def _warnings(scenario: Scenario, design: Design, witnesses: Witnesses, modes: S
         found.append(f"exact form refused: {witnesses.exact_refused}; the split of the loss is of the simulation's")
     elif not witnesses.agree:
         found.append("simulation and exact form differ: the failures simulated are not the independent ones assumed")
+    if (witnesses.simulated if witnesses.exact is None else witnesses.exact) < SPLIT_LIMIT:
+        found.append(
+            f"the loss is split in first-order proportions: below an ETTR of {SPLIT_LIMIT} a row may be 2 points off"
+        )
     if not scenario.job.step_known:
         found.append(f"steps are counted with a guessed {scenario.job.step_s:g} s; give --step")
     if design.variant.mode != "ram":

@@ -8,6 +8,7 @@ from __future__ import annotations
 from hinan.core.units import format_bytes, format_seconds
 from hinan.plan import formulas
 from hinan.plan.answer import Answer
+from hinan.plan.losses import SPLIT_LIMIT
 from hinan.plan.modes import why_not_ram
 from hinan.plan.origin import Kind
 from hinan.plan.scenario import Shown
@@ -20,6 +21,7 @@ def explain(found: Answer, *, inputs: bool = True) -> str:
         *_intervals(found),
         _failures(found),
         _witnesses(found),
+        _split(found),
         _restarts(found),
         *_modes(found),
         *_flips(found),
@@ -72,6 +74,14 @@ def _witnesses(found: Answer) -> str:
         f"{exact}; a simulation of {w.monte_carlo.failures:,} failures {w.simulated:.4f} ± "
         f"{1.96 * w.simulated_stderr:.4f} (seed {w.seed}), {w.how_far}. They {'agree' if w.agree else 'do not agree'}: "
         f"{AGREE_STDERRS:.0f} standard errors are the limit."
+    )
+
+
+def _split(found: Answer) -> str:
+    loss = sum(each.ratio for each in found.lost.values())
+    return (
+        f"Lost: {loss:.3%}, split in first-order proportions (C/tau, lam (tau/2 + lag), lam R) scaled to add up to it; "
+        f"{'a row may be 2 points off here' if 1 - loss < SPLIT_LIMIT else 'the less is lost, the closer'}."
     )
 
 
