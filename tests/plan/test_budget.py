@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from tests.plan.test_properties import drawn
+from drawn import drawn
 
 from hinan.plan.checks import Infeasible
 from hinan.plan.demands import checked_design

@@ -6,6 +6,7 @@ import random
 import time
 
 import pytest
+from drawn import drawn
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -20,7 +21,6 @@ from hinan.plan.exact import exact_ettr
 from hinan.plan.first_order import stall_ratio
 from hinan.plan.joint import solve, unrounded_intervals_s
 from hinan.plan.levels import Cause, Level
-from hinan.plan.machines import MACHINES
 from hinan.plan.nearest import solve_settings
 from hinan.plan.whole import Bounds
 
@@ -104,28 +104,6 @@ def test_more_bandwidth_never_lowers_ettr(link: str, factor: float) -> None:
 
 
 LINKS_GB_PER_S = {"d2h": 20, "store-bandwidth": 20, "nvme": 5, "nic": 50, "dram": 300}
-
-
-def drawn(rng: random.Random) -> dict[str, str]:
-    """A job, a machine, and some demands and fixed intervals, over orders of magnitude."""
-
-    def log(low: float, high: float) -> float:
-        return float(10 ** rng.uniform(low, high))
-
-    asked = {"gpus": str(int(log(0.9, 5))), "params": f"{log(9, 11.6):.4g}", "preset": rng.choice(list(MACHINES))}
-    demands = (
-        (0.6, "step", f"{log(-1, 1.5):.3g}s"),
-        (0.5, "mtti", f"{log(2.3, 6):.4g}s"),
-        (0.25, "stall", f"{log(-3, 1):.3g}s"),
-        (0.25, "drain", f"{log(-1, 3):.3g}s"),
-        (0.2, "restart", f"{log(0, 2.5):.3g}s"),
-        (0.2, "max-redo", f"{log(1, 4):.3g}s"),
-        (0.2, "max-stall", f"{log(-2, 1.5):.3g}%"),
-        (0.2, "interval", f"{log(0, 3.5):.3g}s"),
-        (0.15, "latency", f"{log(2, 5.5):.3g}s"),
-        (0.2, "hidden", f"{rng.random():.3g}"),
-    )
-    return asked | {name: text for share, name, text in demands if rng.random() < share}
 
 
 def more_bandwidth_keeps_as_much(seed: int, count: int) -> None:
@@ -322,39 +300,6 @@ def test_impossible_intervals_are_refused(words: str, said: str, nearest: str) -
     if scenario.job.step_known:
         steps = design.pattern.work_s / scenario.job.step_s
         assert steps == pytest.approx(round(steps))
-
-
-@pytest.mark.parametrize(
-    ("words", "said", "nearest", "silent_about"),
-    [
-        ("gpus=8 params=1B tiers=ram,peer,shared", "tier peer cannot be used here: one node has no peer",
-         {"tiers": "ram,shared"}, "state_bytes"),
-        ("gpus=64 params=1B mode=ring tiers=ram,shared", "tier ram cannot be used here: ring mode keeps no image in RAM",
-         {"tiers": "shared"}, "state_bytes"),
-        ("gpus=64 params=1B tiers=ram,peer,shared peers=0", "--peers 0 and --tiers ram,peer,shared contradict each other",
-         {"peers": ""}, "cannot be used"),
-        ("gpus=8 params=1B tiers=ram", "no copy survives a failure of class node on ram alone (default: failures)",
-         {"tiers": "ram,shared"}, "floor_s"),
-        ("gpus=8 params=1B latency=1s verify=2min", "corruption is to be seen within 1 s",
-         {"latency": "240s"}, "interruption"),
-        ("gpus=8 params=1B latency=0.5s", "a verification takes 1 s of training (guessed: restart.verify_s)",
-         {"latency": "2s"}, "interruption"),
-        ("gpus=16384 params=70B verify=5000000d", "corruption strikes every",
-         {"verify": "194400s"}, "interruption"),
-        ("gpus=16384 params=70B rate=5", "a restart takes", {"rate": "0.266"}, "say the same thing"),
-    ],
-)  # fmt: skip
-def test_a_refusal_names_the_reason_and_what_was_typed(
-    words: str, said: str, nearest: dict[str, str], silent_about: str
-) -> None:
-    """What contradicts what, with the inputs that it rests on and no others; corrected in the words that were given."""
-    asked = dict(word.split("=") for word in words.split())
-    with pytest.raises(Infeasible) as refused:
-        solve_settings(asked)
-    assert said in " ".join(refused.value.impossible)
-    assert silent_about not in " ".join(refused.value.impossible)
-    assert refused.value.nearest == nearest
-    solve_settings({name: text for name, text in {**asked, **nearest}.items() if text})
 
 
 def test_an_interval_near_whole_steps_is_taken_as_them() -> None:
