@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from hinan.plan.checks import Infeasible
 from hinan.plan.first_order import first_order_intervals_s, stall_ratio
@@ -29,6 +30,12 @@ def solve(levels: Sequence[Level], bounds: Bounds) -> Pattern:
         Infeasible: the redo limit is below the drain, or the stall budget cannot be kept within the redo limits.
         ConfigError: no level, or nothing ever fails.
     """
+    return _solved(tuple(levels), bounds)
+
+
+@lru_cache(maxsize=256)
+def _solved(levels: tuple[Level, ...], bounds: Bounds) -> Pattern:
+    """Kept: one answer asks for the same levels again, for each way out of HBM and each knob that does not move them."""
     least, most = _ranges(levels, bounds)
     start = unrounded_intervals_s(levels, bounds)
     space = Space(tuple(_merged(level) for level in levels), bounds, tuple(least), tuple(most))
