@@ -18,7 +18,6 @@ LLAMA = "gpus=16384 params=405B step=5s"
     "words",
     [LLAMA, f"{LLAMA} latency=1d", "gpus=16384 params=405B mtti=3000s", f"{LLAMA} interval=5min max-stall=1%",
      "gpus=1675 params=348B step=1.32s mtti=885.2s drain=3.79s max-stall=0.0269%",
-     "gpus=65536 keep=1 step=20s ram=1300GB",
      "gpus=1024 params=70B step=3s max-stall=0.05% stall=5s store-bandwidth=5GB/s"],
 )  # fmt: skip
 def test_the_page_computes_what_was_planned(words: str) -> None:
