@@ -130,10 +130,14 @@ function onTheEdge(pattern, levels, B, least, most) {
   counts.forEach((count, k) => others(count, 1).forEach(other =>
     moved(counts, k, other).forEach(multiples => out.push(withMultiples(levels, multiples, B, least, most)))));
   if (B.fixed === null && B.quantum !== null) {
-    others(evenRound(pattern.work / B.quantum), STEPS).forEach(steps => counts.forEach((_, k) => {
-      const tight = tightened(steps * B.quantum, counts, k, levels, B);
-      if (tight !== null) out.push(tight);
-    }));
+    const last = counts.length - 1;
+    const beside = counts.slice(0, last).flatMap((count, k) => [count - 1, count + 1].filter(other => other >= 1)
+      .map(other => counts.map((c, j) => (j === k ? other : c))));
+    others(evenRound(pattern.work / B.quantum), STEPS).forEach(steps => {
+      const tight = [...counts.map((_, k) => [counts, k]), ...beside.map(each => [each, last])]
+        .map(([each, k]) => tightened(steps * B.quantum, each, k, levels, B));
+      out.push(...tight.filter(each => each !== null));
+    });
   }
   return out;
 }

@@ -196,7 +196,7 @@ def _neighbours(pattern: Pattern, quantum_s: float | None) -> list[Pattern]:
 
 def _on_the_edge(pattern: Pattern, space: Space) -> list[Pattern]:
     """Patterns near the budget: other multiples with the first interval that suits them, or another first interval with
-    one multiple as small as the budget then allows."""
+    one multiple as small as the budget then allows, the last one also beside another that moves by one."""
     counts = [*pattern.multiples]
     found = []
     for k, count in enumerate(counts):
@@ -206,7 +206,16 @@ def _on_the_edge(pattern: Pattern, space: Space) -> list[Pattern]:
         for steps in _others(round(pattern.work_s / space.quantum_s), _STEPS):
             tight = (space.with_first(steps * space.quantum_s, counts, k) for k in range(len(counts)))
             found += [each for each in tight if each is not None]
+            beside = (
+                [*counts[:k], other, *counts[k + 1 :]] for k in range(len(counts) - 1) for other in _by_one(counts[k])
+            )
+            tight = (space.with_first(steps * space.quantum_s, each, len(counts) - 1) for each in beside)
+            found += [each for each in tight if each is not None]
     return found
+
+
+def _by_one(count: int) -> list[int]:
+    return [other for other in (count - 1, count + 1) if other >= 1]
 
 
 def _others(count: int, near: int) -> list[int]:
