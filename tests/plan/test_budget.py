@@ -41,7 +41,7 @@ def test_no_given_interval_keeps_more_than_the_best() -> None:
 @pytest.mark.slow
 def test_no_given_interval_keeps_more_than_the_best_at_length() -> None:
     """The same over many more questions."""
-    no_given_interval_keeps_more(seed=9, count=150)
+    no_given_interval_keeps_more(seed=9, count=40)
 
 
 @pytest.mark.parametrize(
