@@ -92,6 +92,23 @@ def test_verification_binds_where_it_is_dear(words: list[str]) -> None:
     assert answer["binding"]["gain_ratio"] == pytest.approx(gain, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("words", "limit", "wider"),
+    [
+        (["--gpus", "4096", "--params", "70B", "--max-redo", "60s", "--stall", "2s"], "max-redo", "66s"),
+        (["--gpus", "16384", "--params", "405B", "--max-stall", "0.1%", "--stall", "0.5s"], "max-stall", "0.11%"),
+    ],
+)
+def test_a_limit_of_the_designer_binds_where_it_does(words: list[str], limit: str, wider: str) -> None:
+    """A tenth more of the limit buys more than any machine part, and what it buys is true; not given, it is no knob."""
+    answer = ask(*words)
+    assert answer["binding"]["name"] == limit
+    gain = ask(*words, f"--{limit}", wider)["ettr"]["exact"] - answer["ettr"]["exact"]
+    assert answer["binding"]["gain_ratio"] == pytest.approx(gain, rel=0.01)
+    others = {knob["name"] for knob in answer["knobs"]} & {"max-redo", "max-stall"}
+    assert others == {limit}
+
+
 def test_a_limit_that_gains_little_is_not_called_binding() -> None:
     """Corruption seen a day late costs a tenth of the time: detection binds, not the length of a step."""
     answer = ask("--gpus", "16384", "--params", "405B", "--step", "20s", "--latency", "1d")
@@ -152,3 +169,13 @@ def test_scale_names_its_regimes() -> None:
     grown, meets = regimes("--keep", "0.3", "--tiers", "shared")
     assert grown[:4] == ["constant"] * 4
     assert meets["impossible_from"] is not None
+
+
+def test_a_rough_split_of_the_loss_says_that_it_is_one() -> None:
+    """--explain says how it is made; where much is lost, the answer says that a row may be off."""
+    rough = ask("--gpus", "1024", "--mtti", "10min", "--stall", "20s", "--tiers", "shared", "--restart", "2min")
+    assert rough["ettr"]["exact"] < 0.7
+    assert "a row may be 2 points off" in " ".join(rough["warnings"])
+    assert "points off" not in " ".join(ask(*LLAMA)["warnings"])
+    text = CliRunner().invoke(app, ["plan", *LLAMA, "--explain"]).output
+    assert "split in first-order proportions" in text

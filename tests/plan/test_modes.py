@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 import pytest
-from plan_command import ask
+from plan_command import LLAMA, ask
 from typer.testing import CliRunner
 
 from hinan.cli.main import app
@@ -44,6 +44,36 @@ def test_small_ram_goes_through_the_ring() -> None:
     assert ring["dram_traffic_ratio"] == 3
     assert gds["dram_traffic_ratio"] == 0
     assert "ring mode" in " ".join(answer["warnings"])
+
+
+def test_more_ram_never_keeps_less() -> None:
+    """Where two images fit, but no third for the drain, the ring keeps more than RAM that waits; and it is said."""
+    words = ("--gpus", "65536", "--keep", "1", "--step", "20s")
+    small, large = (ask(*words, "--ram", ram) for ram in ("1000GB", "1300GB"))
+    assert (small["mode"], large["mode"]) == ("ring", "ring")
+    assert large["ettr"]["exact"] >= small["ettr"]["exact"]
+    kept = {mode["mode"]: mode["ettr"] for mode in large["modes"]}
+    assert kept["ring"] == large["ettr"]["exact"] > kept["ram"] + 0.01
+    assert f"ring mode keeps {kept['ring']:.4f}, images in RAM {kept['ram']:.4f}" in " ".join(large["warnings"])
+    forced = ask(*words, "--ram", "1300GB", "--mode", "ram")
+    assert forced["ettr"]["exact"] == kept["ram"]
+
+
+def test_ram_is_taken_where_drives_keep_no_more_to_speak_of() -> None:
+    """Without a peer RAM and ring keep the same to five digits: the optimizer does not wait for drives for that."""
+    answer = ask(*LLAMA, "--peers", "0")
+    kept = {mode["mode"]: mode["ettr"] for mode in answer["modes"]}
+    assert answer["mode"] == "ram"
+    assert kept["ring"] == pytest.approx(kept["ram"], abs=1e-4)
+
+
+@pytest.mark.parametrize("mode", ["ring", "gds"])
+def test_a_mode_asked_for_is_not_excused(mode: str) -> None:
+    """RAM had room enough: neither the warning nor a tier left out says otherwise."""
+    answer = ask(*LLAMA, "--mode", mode)
+    assert f"{mode} mode, as asked" in " ".join(answer["warnings"])
+    assert answer["unused_tiers"]["ram"] == f"{mode} mode keeps no image in RAM"
+    assert "no room" not in json.dumps([answer["warnings"], answer["unused_tiers"]])
 
 
 def modes(*words: str) -> dict[str, Any]:

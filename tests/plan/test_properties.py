@@ -6,22 +6,23 @@ import random
 import time
 
 import pytest
+from drawn import drawn
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from hinan.cli.main import app
 from hinan.core.errors import ConfigError
-from hinan.plan import formulas
+from hinan.plan import formulas, joint
 from hinan.plan.answer import answer
 from hinan.plan.checks import Infeasible
 from hinan.plan.design import bounds_of, build_levels
 from hinan.plan.exact import exact_ettr
 from hinan.plan.first_order import stall_ratio
-from hinan.plan.joint import Bounds, solve, unrounded_intervals_s
+from hinan.plan.joint import solve, unrounded_intervals_s
 from hinan.plan.levels import Cause, Level
-from hinan.plan.machines import MACHINES
 from hinan.plan.nearest import solve_settings
+from hinan.plan.whole import Bounds
 
 calm = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 seconds = st.floats(1e-3, 1e4)
@@ -105,28 +106,6 @@ def test_more_bandwidth_never_lowers_ettr(link: str, factor: float) -> None:
 LINKS_GB_PER_S = {"d2h": 20, "store-bandwidth": 20, "nvme": 5, "nic": 50, "dram": 300}
 
 
-def drawn(rng: random.Random) -> dict[str, str]:
-    """A job, a machine, and some demands and fixed intervals, over orders of magnitude."""
-
-    def log(low: float, high: float) -> float:
-        return float(10 ** rng.uniform(low, high))
-
-    asked = {"gpus": str(int(log(0.9, 5))), "params": f"{log(9, 11.6):.4g}", "preset": rng.choice(list(MACHINES))}
-    demands = (
-        (0.6, "step", f"{log(-1, 1.5):.3g}s"),
-        (0.5, "mtti", f"{log(2.3, 6):.4g}s"),
-        (0.25, "stall", f"{log(-3, 1):.3g}s"),
-        (0.25, "drain", f"{log(-1, 3):.3g}s"),
-        (0.2, "restart", f"{log(0, 2.5):.3g}s"),
-        (0.2, "max-redo", f"{log(1, 4):.3g}s"),
-        (0.2, "max-stall", f"{log(-2, 1.5):.3g}%"),
-        (0.2, "interval", f"{log(0, 3.5):.3g}s"),
-        (0.15, "latency", f"{log(2, 5.5):.3g}s"),
-        (0.2, "hidden", f"{rng.random():.3g}"),
-    )
-    return asked | {name: text for share, name, text in demands if rng.random() < share}
-
-
 def more_bandwidth_keeps_as_much(seed: int, count: int) -> None:
     """Draws until `count` questions have an answer; each is asked again with one link faster."""
     rng = random.Random(seed)
@@ -146,6 +125,22 @@ def more_bandwidth_keeps_as_much(seed: int, count: int) -> None:
 def test_more_bandwidth_never_lowers_ettr_whatever_is_demanded() -> None:
     """Random questions with demands and given intervals, one link faster."""
     more_bandwidth_keeps_as_much(seed=3, count=20)
+
+
+def test_more_ram_never_lowers_ettr_whatever_is_demanded() -> None:
+    """Random questions of large states, some RAM more; RAM is preferred for a ten-thousandth, and for no more."""
+    rng = random.Random(2)
+    answered = 0
+    while answered < 10:
+        asked = drawn(rng) | {"keep": f"{rng.uniform(0.1, 1):.3g}"}
+        asked.pop("params")
+        budget_gb = 10 ** rng.uniform(2.5, 3.5)
+        try:
+            small, large = (solve_settings({**asked, "ram": f"{budget_gb * by:.6f}GB"})[1] for by in (1, 1.5))
+        except Infeasible:
+            continue
+        answered += 1
+        assert large.ettr >= small.ettr - 1.01e-4, f"{asked}: {budget_gb:.6f} GB of RAM, and half as much more"
 
 
 @pytest.mark.slow
@@ -329,6 +324,7 @@ def test_unknown_settings_are_refused() -> None:
 
 def test_the_joint_optimum_takes_less_than_a_second() -> None:
     """Four tiers, all variants, in whole steps: within 1 s of processor time."""
+    joint._solved.cache_clear()
     start_s = time.process_time()
     _, design = solve_settings({"gpus": "16384", "params": "405B", "step": "5s"})
     assert len(design.levels) == 4

@@ -9,7 +9,7 @@ import pytest
 
 from hinan.plan.answer import answer
 from hinan.plan.nearest import solve_settings
-from hinan.plan.webpage import report
+from hinan.plan.webpage import MODEL, report
 
 LLAMA = "gpus=16384 params=405B step=5s"
 
@@ -17,7 +17,8 @@ LLAMA = "gpus=16384 params=405B step=5s"
 @pytest.mark.parametrize(
     "words",
     [LLAMA, f"{LLAMA} latency=1d", "gpus=16384 params=405B mtti=3000s", f"{LLAMA} interval=5min max-stall=1%",
-     "gpus=1675 params=348B step=1.32s mtti=885.2s drain=3.79s max-stall=0.0269%"],
+     "gpus=1675 params=348B step=1.32s mtti=885.2s drain=3.79s max-stall=0.0269%",
+     "gpus=1024 params=70B step=3s max-stall=0.05% stall=5s store-bandwidth=5GB/s"],
 )  # fmt: skip
 def test_the_page_computes_what_was_planned(words: str) -> None:
     """With all sliders at 1: the same intervals, the same ETTR."""
@@ -28,7 +29,7 @@ def test_the_page_computes_what_was_planned(words: str) -> None:
     scenario, design = solve_settings(asked)
     page = report(answer(scenario, design), asked)
     data, _ = json.JSONDecoder().raw_decode(page, page.index('{"subtitle"'))
-    script = files("hinan.plan").joinpath("report.js").read_text(encoding="utf-8") + (
+    script = "".join(files("hinan.plan").joinpath(part).read_text(encoding="utf-8") for part in MODEL) + (
         f"\nconst D = {json.dumps(data)}, knobs = {{ mtti: 1, stall: 1, drain: 1, restart: 1 }};"
         "const found = design(D.variants, knobs, D.verify, D.bounds);"
         "console.log(JSON.stringify([found.taus, found.ettr]));"

@@ -80,7 +80,7 @@ def test_the_cap_holds_for_both_together(
 
 def test_each_number_says_where_it_is_from() -> None:
     """Measured, default and guessed are told apart; what is missing is missing."""
-    of = inputs(replace(JOB, failures=Failures(ram=3), samples={"step_s": 63}))
+    of = inputs(replace(JOB, failures=Failures(ram=3), observed_s=20 * HOUR_S, samples={"step_s": 63}))
     assert {name: str(each.origin.kind) for name, each in of.items()} == {
         "step_s": "measured",
         "stall_s": "measured",
@@ -90,8 +90,16 @@ def test_each_number_says_where_it_is_from() -> None:
         "interference_ratio": "guessed",
     }
     assert of["step_s"].origin.source == "median of 63 in this run"
-    assert of["ram_mtti_s"].origin.source.startswith("3 seen in 60 min 0 s, 90 % between ")
+    assert of["ram_mtti_s"].origin.source.startswith("3 seen in 20 h 0 min, 90 % between ")
     assert of["interference_ratio"].value == INTERFERENCE_RATIO
+
+
+def test_a_band_that_excludes_what_was_seen_is_not_called_measured() -> None:
+    """Three deaths in 33 s: the number is the prior's, and says how much that weighs and what was seen alone."""
+    origin = inputs(replace(JOB, failures=Failures(ram=3), observed_s=33.0))["ram_mtti_s"].origin
+    assert str(origin.kind) == "default"
+    assert origin.source.startswith("3 seen in 33.0 s (alone every 11.0 s: the prior outweighs it), 90 % between ")
+    assert "; prior, as good as 2 failures seen: llama3 x 1 node" in origin.source
 
 
 def test_the_expected_loss_is_the_first_order_sum() -> None:

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from hinan.cli.main import app
 from hinan.core.errors import ConfigError
+from hinan.plan.settings import SETTINGS
 
 
 def test_a_link_sold_in_bits_is_priced_in_bytes() -> None:
@@ -100,8 +101,6 @@ def test_a_stall_limit_names_the_limit_that_it_meets() -> None:
 
 def test_help_names_every_setting() -> None:
     """Help and parser are one table."""
-    from hinan.plan.settings import SETTINGS
-
     result = CliRunner().invoke(app, ["plan", "--help"], env={"COLUMNS": "200"})
     flags = set(re.findall(r"--[a-z0-9-]+", result.output))
     assert {f"--{name}" for name in SETTINGS} <= flags
@@ -134,3 +133,11 @@ def test_switches_that_cannot_be_followed_are_refused(words: list[str], named: s
 def test_a_price_is_explained_as_a_price(words: list[str], said: str) -> None:
     """The way to write it is that of the setting, not of a failure rate."""
     assert said in CliRunner().invoke(app, ["plan", "--gpus", "1024", *words]).output
+
+
+@pytest.mark.parametrize("name", ["--max-stall", "--interference"])
+def test_a_bare_one_is_neither_a_hundredth_nor_all(name: str) -> None:
+    """Refused with both ways to write it; shares that are often all of it take it."""
+    refused = CliRunner().invoke(app, ["plan", "--gpus", "1024", name, "1"])
+    assert (refused.exit_code, "write '1%' or '100%'" in refused.output) == (1, True)
+    assert {SETTINGS["keep"].parse("1"), SETTINGS[name.removeprefix("--")].parse("100%")} == {1.0}

@@ -34,8 +34,9 @@ def trace() -> Trace:
 
 @needs_traces
 def test_what_the_trace_says(trace: Trace) -> None:
-    """584 faults, 4.18 per 1000 node-days, Weibull shape 0.62, repair 0.85 to 81 days, 41 % on a tenth of nodes."""
+    """Its 400 servers, 584 faults, 4.18 per 1000 node-days, Weibull shape 0.62, repair 0.85 to 81 days, 41 % on a tenth."""
     assert len(trace.faults) == 584
+    assert (trace.nodes, trace.notes) == (400, ())
     assert trace.per_node_day == pytest.approx(4.184e-3, abs=5e-7)
     gaps_s = np.diff([fault.at_s for fault in trace.faults])
     assert int((gaps_s == 0).sum()) == 55
@@ -151,8 +152,9 @@ def test_times_that_are_no_days_are_refused_by_name(tmp_path: Path) -> None:
 def test_an_event_that_stands_twice_counts_once_and_is_named(tmp_path: Path) -> None:
     """The rate does not double; the answer says which event it was. Two faults at once on two nodes stay two."""
     events = [start(node, day) for node in "ab" for day in range(1, 16)]
-    once = json.loads(fitted_to(tmp_path, events, "--json").output)
-    twice = json.loads(fitted_to(tmp_path, [*events, *events], "--json").output)
+    words = ("--json", "--trace-nodes", "2", "--trace-from", "0")
+    once = json.loads(fitted_to(tmp_path, events, *words).output)
+    twice = json.loads(fitted_to(tmp_path, [*events, *events], *words).output)
     assert twice["mtti_s"] == once["mtti_s"]
     assert not [text for text in once["warnings"] if "trace" in text]
     (warning,) = [text for text in twice["warnings"] if "trace" in text]
@@ -164,6 +166,58 @@ def test_few_faults_are_warned_of_with_their_interval(tmp_path: Path) -> None:
     answer = json.loads(fitted_to(tmp_path, [start("a", 30)], "--json").output)
     (warning,) = [text for text in answer["warnings"] if "few" in text]
     assert "one fault is few: the MTTI may be 0.21 to 19 times the one shown (90 % interval)" in warning
+
+
+def test_a_fleet_nobody_gave_is_the_nodes_named_and_said(tmp_path: Path) -> None:
+    """16 nodes, 84 faults, 30 days: one every 8.6 h on all of them, no fleet of 400; both words say otherwise."""
+    events = [start(f"n{i % 16}", (i + 1) * 30 / 84) for i in range(84)]
+    own = json.loads(fitted_to(tmp_path, events, "--gpus", "128", "--json").output)
+    assert own["mtti_s"] == pytest.approx(30 * DAY_S / 84)
+    (warning,) = [text for text in own["warnings"] if "trace" in text]
+    assert warning == (
+        "trace: fleet taken as the 16 nodes named in it, time taken as days 0 to 30; "
+        "--trace-nodes and --trace-from say otherwise"
+    )
+    both = ("--trace-nodes", "32", "--trace-from", "0.2")
+    given = json.loads(fitted_to(tmp_path, events, "--gpus", "128", *both, "--json").output)
+    assert given["mtti_s"] == pytest.approx(2 * 29.8 * DAY_S / 84)
+    assert not [text for text in given["warnings"] if "trace" in text]
+
+
+def test_a_part_cut_out_of_a_trace_begins_with_it(tmp_path: Path) -> None:
+    """A thousand quiet days before 84 faults in 30 are not of the trace; said, and --trace-from says otherwise."""
+    events = [start(f"n{i % 16}", 1000 + i * 30 / 83) for i in range(84)]
+    cut = json.loads(fitted_to(tmp_path, events, "--gpus", "128", "--trace-nodes", "16", "--json").output)
+    assert cut["mtti_s"] == pytest.approx(30 * DAY_S / 84)
+    (warning,) = [text for text in cut["warnings"] if "trace" in text]
+    assert warning == "trace: time taken as days 1000 to 1030; --trace-from says otherwise"
+    whole = fitted_to(tmp_path, events, "--gpus", "128", "--trace-nodes", "16", "--trace-from", "0", "--json")
+    assert json.loads(whole.output)["mtti_s"] == pytest.approx(1030 * DAY_S / 84)
+
+
+@pytest.mark.parametrize(
+    ("days", "words", "said"),
+    [
+        ((0, 0), (), "spans no time"),
+        ((7, 7), ("--trace-from", "7"), "spans no time"),
+        ((1, 9), ("--trace-from", "2"), "is on day 1, before the first day given, 2"),
+        ((1, 9), ("--trace-nodes", "1"), "2 nodes are named in it"),
+        ((1, 9), ("--trace-nodes", "0"), "--trace-nodes"),
+        ((1, 9), ("--trace-from", "nan"), "--trace-from"),
+    ],
+)
+def test_a_fleet_and_days_that_cannot_be(tmp_path: Path, days: tuple[float, float], words: tuple[str], said: str) -> None:
+    """No time, a later first day than the first event, fewer nodes than are named: refused with what is wrong."""
+    result = fitted_to(tmp_path, [start("a", days[0]), start("b", days[1])], *words)
+    assert isinstance(result.exception, ConfigError)
+    assert said in str(result.exception)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_trace(tmp_path: Path) -> None:
+    """As some editors write it."""
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps([start("a", 2), start("b", 9)]), encoding="utf-8-sig")
+    assert len(read_trace(path).faults) == 2
 
 
 def test_a_trace_and_a_table_are_two_answers(tmp_path: Path) -> None:
@@ -187,6 +241,25 @@ def test_shapes_by_name(tmp_path: Path, shape: str) -> None:
     assert result.exit_code == 0, result.output
     ettr = json.loads(result.output)["ettr"]
     assert ettr["monte_carlo"] == pytest.approx(ettr["exact"], abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [
+        ("weibull:0.62,3", "weibull takes a shape, not '0.62,3'"),
+        ("bursts:0.3", "bursts takes a chance and a length, not '0.3'"),
+        ("exponential:3", "exponential takes no numbers"),
+        ("bursts:x,200s", "'x' is no number (a chance was expected)"),
+        ("racks:4.5,60s", "'4.5' is no whole number of nodes"),
+        ("weibull:nan", "'nan' is no number"),
+    ],
+)
+def test_a_shape_with_numbers_it_does_not_take(shape: str, said: str) -> None:
+    """Said in the words of the shape, with all shapes."""
+    result = CliRunner().invoke(app, ["plan", "--params", "70B", "--arrivals", shape])
+    assert isinstance(result.exception, ConfigError)
+    assert said in str(result.exception)
+    assert "known: exponential, " in str(result.exception)
 
 
 def test_an_unknown_shape_is_refused() -> None:

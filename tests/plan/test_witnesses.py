@@ -20,12 +20,14 @@ from hinan.plan import formulas
 from hinan.plan.answer import answer
 from hinan.plan.arrivals import Bursts, Exponential, Lemons, Racks, Replay, Weibull
 from hinan.plan.exact import exact_ettr
+from hinan.plan.explain import explain
 from hinan.plan.first_order import first_order_loss
-from hinan.plan.joint import Bounds, solve
+from hinan.plan.joint import solve
 from hinan.plan.levels import Cause, Level, Pattern
 from hinan.plan.montecarlo import Track, simulate
 from hinan.plan.nearest import solve_settings
-from hinan.plan.witnesses import question
+from hinan.plan.whole import Bounds
+from hinan.plan.witnesses import question, seed_of
 
 YEAR_S = 365 * 86_400
 
@@ -141,6 +143,29 @@ def test_witnesses_that_disagree_say_so(monkeypatch: pytest.MonkeyPatch) -> None
     assert not found.witnesses.agree
     assert "standard errors away" in " ".join(found.warnings)
     assert "independent" not in " ".join(found.warnings)
+
+
+def test_a_run_far_away_is_done_once_more_and_said() -> None:
+    """More than two standard errors away: a second run of four times the lives takes its place, and the answer says so."""
+    scenario, design = solve_settings({"gpus": "16384", "params": "405B", "step": "5s"})
+    runs = [question(design, lives=30, failures_per_life=60, seed=seed) for seed in range(40)]
+    again = [each for each in runs if each.first_apart_stderrs is not None]
+    assert 0 < len(again) < 9  # one of 22 in the long run
+    for each in runs:
+        assert each.monte_carlo.lives == (120 if each in again else 30)
+        assert each.first_apart_stderrs is None or abs(each.first_apart_stderrs) > 2
+        assert ("it is a second run with 4 times the lives" in each.how_far) is (each in again)
+        assert each.agree is (abs(each.apart_stderrs) <= 3)
+    assert all(abs(each.apart_stderrs) <= 2 for each in runs if each not in again)
+    found = answer(scenario, design)
+    assert f"(seed {seed_of(design)}), {found.witnesses.how_far}" in explain(found)
+
+
+def test_the_luck_of_a_question_is_its_own() -> None:
+    """No seed that all questions share: the same design has the same one, another design another."""
+    one, same, other = (solve_settings({"gpus": gpus, "params": "70B"})[1] for gpus in ("1024", "1024", "1032"))
+    assert seed_of(one) == seed_of(same) != seed_of(other)
+    assert question(one).seed == seed_of(one)
 
 
 def test_a_settled_life_is_simulated_as_asked() -> None:

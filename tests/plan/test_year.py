@@ -15,7 +15,7 @@ from hinan.plan.failures import FailureClass, Tier
 from hinan.plan.nearest import solve_settings
 from hinan.plan.policy import Policy, TierPolicy, planned, read_policy
 from hinan.plan.scenario import RESTARTS
-from hinan.plan.simulate import cluster_of, compare, job_of
+from hinan.plan.simulate import cluster_of, compare, job_of, to_json, to_text
 from hinan.plan.world import YEAR_S, Cluster, Happening, schedule
 from hinan.plan.year import Job, Year
 
@@ -152,7 +152,7 @@ def test_a_worse_policy_is_seen(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["spares = -1", "spares = true", "sparse = 3", '[every]\ntape = "1h"', '[every]\nram = "5"', "= 3",
              "evict_above = 0.5", "evict_above = nan", "evict_above = inf", 'evict_after = "0s"', '[every]\nram = "0s"',
-             '[every]\nram = "never"\npeer = "never"\nnvme = "never"\nshared = "never"']
+             '[every]\nshared = "never"', '[every]\nram = "never"\npeer = "never"\nnvme = "never"\nshared = "never"']
 )  # fmt: skip
 def test_bad_policies_are_refused(tmp_path: Path, text: str) -> None:
     """Unknown keys, impossible values, broken TOML: named, not guessed."""
@@ -161,6 +161,29 @@ def test_bad_policies_are_refused(tmp_path: Path, text: str) -> None:
     scenario, design = solve_settings(WORDS)
     with pytest.raises(ConfigError, match=re.escape(str(path))):
         read_policy(path, planned(scenario, design))
+
+
+@pytest.mark.parametrize("words", [["mtti=1h"], ["latency=5h", "rate=0.5"]])
+def test_planned_spares_suffice_where_repairs_pile_up(words: list[str]) -> None:
+    """A job that runs on spares fails on: a hundred nodes are out at a time, and hardly any of the year waits for one."""
+    asked = {"gpus": "1024", "params": "70B", **dict(word.split("=") for word in words)}
+    scenario, design = solve_settings(asked)
+    policy = planned(scenario, design)
+    rows = compare(scenario, [policy, replace(policy, name="few", spares=policy.spares // 2)], [1], horizon_s=YEAR_S / 4)
+    planned_row, few = to_json(rows, horizon_s=YEAR_S / 4)
+    assert planned_row["shares"].get("waiting for a node", 0.0) < 0.01
+    assert planned_row["warnings"] == []
+    assert few["shares"]["waiting for a node"] > 0.01
+    (warning,) = few["warnings"]
+    assert re.fullmatch(rf"few: [0-9.]+% of the year is waiting for a node, {few['spares']} spares are too few", warning)
+    assert f"! {warning}" in to_text(rows, horizon_s=YEAR_S / 4)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_policy(tmp_path: Path) -> None:
+    """As some editors write it."""
+    path = tmp_path / "policy.toml"
+    path.write_text("spares = 7", encoding="utf-8-sig")
+    assert read_policy(path, planned(*solve_settings(WORDS))).spares == 7
 
 
 def written(tmp_path: Path, text: str) -> Path:

@@ -14,6 +14,7 @@ from hinan.core.errors import ConfigError, HinanError
 
 if TYPE_CHECKING:
     from hinan.plan.measured import MeasuredRun
+    from hinan.plan.traces import Trace
 
 _HELP = """Answer how often to save, to which tier, and at what price.
 
@@ -61,7 +62,12 @@ def _check(switches: dict[str, Any]) -> None:
         raise ConfigError(
             "--html is the report of one design (with its scale): leave out --scale, --formula and --self-check"
         )
-    if switches["seed"] < 0:
+    for name in ("trace_nodes", "trace_from"):
+        if switches[name] is not None and not switches["trace"]:
+            raise ConfigError(f"{_flag(name)} says something about a trace, and none was given (--trace FILE)")
+        if switches[name] is not None and not switches[name] >= (name == "trace_nodes"):
+            raise ConfigError(f"{_flag(name)}: {switches[name]} cannot be; a fleet has nodes, and days count from 0")
+    if switches["seed"] is not None and switches["seed"] < 0:
         raise ConfigError(f"--seed: {switches['seed']} is below zero; any whole number from 0 will do")
 
 
@@ -93,18 +99,17 @@ def _answer(settings: dict[str, str], switches: dict[str, Any], measured: Measur
     from hinan.plan.explain import explain
     from hinan.plan.nearest import solve_settings
     from hinan.plan.shapes import arrivals_named
-    from hinan.plan.traces import read_trace, table_of
-    from hinan.plan.witnesses import LIVES
+    from hinan.plan.traces import table_of
+    from hinan.plan.witnesses import LIVES, seed_of
 
-    trace = read_trace(Path(switches["trace"])) if switches["trace"] else None
+    trace = _trace(switches)
     fitted = table_of(trace) if trace else None
     scenario, design = solve_settings(settings, fitted=fitted, measured=measured)
     shape = None
+    seed = seed_of(design) if switches["seed"] is None else switches["seed"]
     if switches["arrivals"]:
-        shape = arrivals_named(
-            switches["arrivals"], design, nodes=scenario.nodes, lives=LIVES, seed=switches["seed"], trace=trace
-        )
-    found = answer(scenario, design, seed=switches["seed"], arrivals=shape)
+        shape = arrivals_named(switches["arrivals"], design, nodes=scenario.nodes, lives=LIVES, seed=seed, trace=trace)
+    found = answer(scenario, design, seed=seed, arrivals=shape)
     if switches["html"]:
         from hinan.plan.webpage import report
 
@@ -168,8 +173,10 @@ def _pair(text: str) -> tuple[str, str]:
 
 def _scale(settings: dict[str, str], switches: dict[str, Any], measured: MeasuredRun | None) -> None:
     from hinan.plan.scale import scale, scale_json, scale_text
+    from hinan.plan.traces import table_of
 
-    points = scale(settings, fitted=_fitted(switches), measured=measured)
+    trace = _trace(switches)
+    points = scale(settings, fitted=table_of(trace) if trace else None, measured=measured)
     typed = {*_typed(settings, switches), "gpus"}
     summary = measured.summary(typed) if measured else ""
     if switches["json"]:
@@ -180,14 +187,18 @@ def _scale(settings: dict[str, str], switches: dict[str, Any], measured: Measure
         typer.echo("\n".join([summary, *(f"! {note}" for note in measured.notes(typed))]))
 
 
-def _fitted(switches: dict[str, Any]) -> Any:
-    from hinan.plan.traces import table_from_trace
+def _trace(switches: dict[str, Any]) -> Trace | None:
+    from hinan.plan.traces import read_trace
 
-    return table_from_trace(Path(switches["trace"])) if switches["trace"] else None
+    if not switches["trace"]:
+        return None
+    return read_trace(Path(switches["trace"]), nodes=switches["trace_nodes"], first_day=switches["trace_from"])
 
 
 _SWITCHES: dict[str, tuple[Any, Any, str]] = {
     "trace": (str | None, None, "failure trace to fit (InfiniteHBD's format), instead of a table"),
+    "trace_nodes": (int | None, None, "nodes of the trace's fleet, with those that never failed"),
+    "trace_from": (float | None, None, "day on which the trace began, in its own count"),
     "arrivals": (
         str | None,
         None,
@@ -209,7 +220,7 @@ _SWITCHES: dict[str, tuple[Any, Any, str]] = {
     "scale": (bool, False, "the same question from 8 to 1,000,000 GPUs"),
     "html": (str | None, None, "write a self-contained report with interactive curves"),
     "json": (bool, False, "the answer as JSON"),
-    "seed": (int, 1, "seed of the simulation"),
+    "seed": (int | None, None, "seed of the simulation; without it one that follows from the design"),
     "self_check": (bool, False, "reproduce the published numbers: value, expected, source"),
     "formula": (str | None, None, "compute one formula ('list' shows them) with --given"),
     "given": (list[str], [], "NAME=VALUE for --formula, repeated"),

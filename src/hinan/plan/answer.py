@@ -6,6 +6,7 @@ Promises:  `to_json` has the same keys for every question; every interval is in 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -13,10 +14,10 @@ from hinan.plan import costs, formulas
 from hinan.plan.binding import Knob, binding, knobs
 from hinan.plan.checks import Infeasible
 from hinan.plan.design import Design, best_design
-from hinan.plan.failures import FailureClass, Tier
+from hinan.plan.failures import DAY_S, FailureClass, Tier
 from hinan.plan.joint import whole_steps
-from hinan.plan.losses import ClassAnswer, Loss, class_answers, lost, lost_by_class
-from hinan.plan.modes import ModeCost, compare_modes, stall_limit
+from hinan.plan.losses import SPLIT_LIMIT, ClassAnswer, Loss, class_answers, lost, lost_by_class
+from hinan.plan.modes import ModeCost, compare_modes, stall_limit, why_not_ram
 from hinan.plan.montecarlo import Arrivals
 from hinan.plan.scenario import Scenario
 from hinan.plan.witnesses import Witnesses, question
@@ -66,9 +67,10 @@ class Answer:
     warnings: list[str]
 
 
-def answer(scenario: Scenario, design: Design, *, seed: int = 1, arrivals: Arrivals | None = None) -> Answer:
-    """Everything about the best design of a scenario. Without `arrivals` the simulated failures are exponential."""
-    found = knobs(scenario, design)
+def answer(scenario: Scenario, design: Design, *, seed: int | None = None, arrivals: Arrivals | None = None) -> Answer:
+    """Everything about the best design of a scenario. Without `arrivals` the simulated failures are exponential, and
+    without `seed` it follows from the design."""
+    found, modes = knobs(scenario, design), compare_modes(scenario)
     witnesses = question(design, seed=seed, arrivals=arrivals)
     shown = design if witnesses.exact is not None else replace(design, ettr=witnesses.simulated)
     return Answer(
@@ -82,10 +84,10 @@ def answer(scenario: Scenario, design: Design, *, seed: int = 1, arrivals: Arriv
         classes=class_answers(scenario, design),
         knobs=found,
         binding=binding(found),
-        modes=compare_modes(scenario),
+        modes=modes,
         spares=spares(scenario),
         judged=_judge(scenario, design),
-        warnings=_warnings(scenario, design, witnesses),
+        warnings=_warnings(scenario, design, witnesses, modes),
     )
 
 
@@ -114,13 +116,12 @@ def _unused(scenario: Scenario, design: Design) -> dict[str, str]:
 
 
 def spares(scenario: Scenario) -> int:
-    """Spare nodes that suffice 99 % of the time: quantile of a binomial of nodes down for repair.
+    """Spare nodes that suffice 99 % of the time: quantile of the Poisson number of nodes out for repair.
 
     Only failures that take a node out count; software and process failures restart in place.
     """
     out = sum(scenario.failures.per_node_day.get(failure, 0.0) for failure in _TAKES_NODE)
-    down = out * scenario.restart.repair_s / 86_400
-    return formulas.spares_quantile(nodes=scenario.nodes, down_ratio=down / (1 + down))
+    return formulas.spares_quantile(mean_out=scenario.nodes * out * scenario.restart.repair_s / DAY_S)
 
 
 _TAKES_NODE = (
@@ -137,19 +138,20 @@ def _judge(scenario: Scenario, design: Design) -> Judged | None:
     if given is None:
         return None
     free = best_design(replace(scenario, demands=replace(scenario.demands, interval_s=None)))
+    best = max(free, design, key=lambda each: each.ettr)  # whatever the search in whole numbers has missed
     product = given**2 / 2
     mtti_s = 1 / design.levels[0].per_s if design.levels[0].per_s > 0 else scenario.mtti_s
     return Judged(
         given,
-        free.pattern.work_s,
+        best.pattern.work_s,
         design.ettr,
-        free.ettr,
+        best.ettr,
         f"{given:.4g} s is right where stall x MTTI = {product:.6g} s^2 (of the failures this tier answers); "
         f"here it is {design.levels[0].stall_s * mtti_s:.4g} s^2",
     )
 
 
-def _warnings(scenario: Scenario, design: Design, witnesses: Witnesses) -> list[str]:
+def _warnings(scenario: Scenario, design: Design, witnesses: Witnesses, modes: Sequence[ModeCost]) -> list[str]:
     found = [*scenario.notes]
     if scenario.mtti_origin is None and (warning := formulas.small_job_warning(scenario.job.gpus)):
         found.append(warning)
@@ -161,15 +163,19 @@ def _warnings(scenario: Scenario, design: Design, witnesses: Witnesses) -> list[
         found.append(f"exact form refused: {witnesses.exact_refused}; the split of the loss is of the simulation's")
     elif not witnesses.agree:
         found.append("simulation and exact form differ: the failures simulated are not the independent ones assumed")
+    if (witnesses.simulated if witnesses.exact is None else witnesses.exact) < SPLIT_LIMIT:
+        found.append(
+            f"the loss is split in first-order proportions: below an ETTR of {SPLIT_LIMIT} a row may be 2 points off"
+        )
     if not scenario.job.step_known:
         found.append(f"steps are counted with a guessed {scenario.job.step_s:g} s; give --step")
     if design.variant.mode != "ram":
-        found.append(f"no room for whole images in RAM: {design.variant.mode} mode, the optimizer waits for the drives")
+        found.append(f"{why_not_ram(scenario, modes, design.variant.mode)}; the optimizer waits for the drives")
     given_s, taken_s = scenario.demands.interval_s, design.pattern.work_s
     if given_s is not None and abs(taken_s - given_s) > 1e-6 * given_s:
         found.append(f"the interval given is taken as {taken_s / scenario.job.step_s:.0f} whole steps, {taken_s:.6g} s")
     top = design.interval_s(design.variant.tiers[-1])
-    if top > 86_400:
+    if top > DAY_S:
         found.append("the slowest tier is written less than once a day: failure tables forget disasters")
     return found
 
@@ -201,6 +207,9 @@ def to_json(found: Answer) -> dict[str, Any]:
             "monte_carlo_low": witnesses.simulated - 1.96 * witnesses.simulated_stderr,
             "monte_carlo_high": witnesses.simulated + 1.96 * witnesses.simulated_stderr,
             "agree": witnesses.agree,
+            "apart_stderrs": witnesses.apart_stderrs,
+            "first_apart_stderrs": witnesses.first_apart_stderrs,
+            "seed": witnesses.seed,
         },
         "binding": None if best is None else asdict(best),
         "knobs": [asdict(knob) for knob in found.knobs],

@@ -8,11 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from hinan.plan import costs
 from hinan.plan.checks import Infeasible
 from hinan.plan.design import Design, best_design, finish, variants
 from hinan.plan.failures import Tier
+from hinan.plan.first_order import stall_ratio
 from hinan.plan.scenario import RestartParts, Scenario
 
 _GAIN_THAT_COUNTS = 1e-6
@@ -112,6 +114,27 @@ _KNOBS: Mapping[str, tuple[str, Callable[[Scenario], Scenario]]] = {
     "restart": ("rescheduling and initialisation a tenth shorter", _restart),
     "failure rate": ("a tenth longer between failures", _failures),
 }
+
+
+def _limits(scenario: Scenario) -> dict[str, tuple[str, Callable[[Scenario], Scenario]]]:
+    """The designer's own limits, those that are given. A limit on restarts (or on all that is lost) is none of them: it
+    refuses a design, and moves no interval."""
+    fields = {
+        "max-redo": ("a tenth more redo allowed", "max_redo_s", math.inf),
+        "max-stall": ("a tenth more stall allowed", "max_stall_ratio", 1.0),
+    }
+    return {
+        name: (what, partial(_allowing, field=field, most=most))
+        for name, (what, field, most) in fields.items()
+        if getattr(scenario.demands, field) is not None
+    }
+
+
+def _allowing(scenario: Scenario, *, field: str, most: float) -> Scenario:
+    limit = min(getattr(scenario.demands, field) * 1.1, most)
+    return replace(scenario, demands=replace(scenario.demands, **{field: limit}))
+
+
 _OUTSIDE = ("failure rate",)
 """Not a constraint of the design: shown for comparison, never called binding."""
 
@@ -120,7 +143,7 @@ def knobs(scenario: Scenario, design: Design) -> list[Knob]:
     """All knobs, the most rewarding first."""
     hard = hard_limits(scenario, design)
     found = []
-    for name, (what, relax) in _KNOBS.items():
+    for name, (what, relax) in {**_KNOBS, **_limits(scenario)}.items():
         try:
             relaxed = relax(scenario)
             # Only more RAM opens other variants; the other knobs are judged on the same one: faster, and stable.
@@ -155,7 +178,8 @@ def hard_limits(scenario: Scenario, design: Design) -> set[str]:
         needed = costs.ram_sum(scenario, "ram", open_drains=richest.open_drains, peers=Tier.PEER in richest.tiers)
         if not needed.fits:
             limits.add("ram slots")
-    if scenario.demands.max_stall_ratio is not None:
+    limit = scenario.demands.max_stall_ratio
+    if limit is not None and stall_ratio(design.levels, design.pattern.intervals_s()) > limit * 0.9:
         limits.add("max-stall")
     return limits
 

@@ -163,7 +163,7 @@ def ram_sum(scenario: Scenario, mode: str, *, open_drains: int, peers: bool) -> 
 def available_tiers(scenario: Scenario, mode: str) -> Mapping[Tier, str | None]:
     """Each tier, and None if it can be used or the reason why not."""
     none_nvme = None if scenario.machine.nvme_write_bytes_per_s > 0 else "the node has no NVMe"
-    no_ram = None if mode == "ram" else f"no room for whole images in RAM: {mode} mode"
+    no_ram = None if mode == "ram" else f"{mode} mode keeps no image in RAM"
     if scenario.nodes < 2:
         peer: str | None = "one node has no peer"
     elif scenario.demands.peer_copies == 0:

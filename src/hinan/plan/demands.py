@@ -12,9 +12,19 @@ import math
 from hinan.plan import costs
 from hinan.plan.assumed import resting_on
 from hinan.plan.checks import Infeasible
-from hinan.plan.design import Design, Variant, best_design, ram_of, rate_per_s, restart_parts_s, variants
+from hinan.plan.design import (
+    Design,
+    Variant,
+    best_design,
+    no_copy,
+    ram_of,
+    rate_per_s,
+    restart_parts_s,
+    variants,
+    verification,
+)
 from hinan.plan.design import answers as answering
-from hinan.plan.failures import HOST_LOSS, FailureClass, Tier
+from hinan.plan.failures import DAY_S, HOST_LOSS, FailureClass, Tier
 from hinan.plan.formulas import exact_interval_s
 from hinan.plan.joint import whole_steps
 from hinan.plan.scenario import Scenario
@@ -46,6 +56,9 @@ def checked_design(scenario: Scenario) -> Design:
     """
     with resting_on(scenario, *_SIZE):
         check_fits_hbm(scenario)
+    check_tiers(scenario)
+    with resting_on(scenario, "restart.verify_s"):
+        check_verification(scenario)
     with resting_on(scenario, *_SIZE, "machine.ram_bytes"):
         check_ram(scenario)
     with resting_on(scenario, *_DRAIN, "failures"):
@@ -77,6 +90,40 @@ def check_fits_hbm(scenario: Scenario) -> None:
     )
 
 
+def check_tiers(scenario: Scenario) -> None:
+    """The tiers given must exist on this machine and leave a copy after every failure that happens."""
+    tiers, mode = scenario.demands.tiers, scenario.demands.mode
+    if tiers is None:
+        return
+    why = costs.available_tiers(scenario, "ram" if mode == "auto" else mode)
+    missing = {tier: why[tier] for tier in tiers if why[tier] is not None}
+    if missing:
+        left = [tier for tier in tiers if tier not in missing and tier is not Tier.SHARED]
+        reasons = [f"tier {tier} cannot be used here: {reason}" for tier, reason in missing.items()]
+        raise Infeasible(reasons, {"tiers": ",".join([*left, Tier.SHARED])})
+    lost = next((failure for failure, _, tier in answering(scenario, tiers) if tier is None), None)
+    if lost is not None:
+        with resting_on(scenario, "failures"):
+            raise no_copy(lost, tiers)
+
+
+def check_verification(scenario: Scenario) -> None:
+    """A verification must be over before the next one."""
+    every_s, share = verification(scenario)
+    if every_s is None or share < 1:
+        return
+    verify_s = scenario.restart.verify_s
+    if scenario.restart.detection_latency_s is None:
+        silent_s = 1 / rate_per_s(scenario, FailureClass.SILENT)
+        why, nearest = f"corruption strikes every {silent_s:.4g} s", {"verify": f"{silent_s / 4:.6g}s"}
+    else:
+        why, nearest = f"corruption is to be seen within {every_s:.4g} s", {"latency": f"{2 * verify_s:.6g}s"}
+    raise Infeasible(
+        [f"{why}, so replicas are verified every {every_s:.4g} s, and a verification takes {verify_s:.4g} s of training"],
+        nearest,
+    )
+
+
 def check_ram(scenario: Scenario) -> None:
     """A RAM budget given by the designer must hold what the wanted mode needs."""
     demands, machine = scenario.demands, scenario.machine
@@ -102,14 +149,6 @@ def check_ram(scenario: Scenario) -> None:
     fitting = [variant for variant in variants(scenario) if ram_of(scenario, variant).fits]
     if fitting:
         return
-    if demands.tiers is not None and not list(variants(scenario)):
-        missing = [
-            t
-            for t, why in costs.available_tiers(scenario, demands.mode if demands.mode != "auto" else "ram").items()
-            if t in demands.tiers and why
-        ]
-        left = [tier for tier in demands.tiers if tier not in missing and tier is not Tier.SHARED]
-        raise Infeasible([f"tier {', '.join(missing)} cannot be used here"], {"tiers": ",".join([*left, Tier.SHARED])})
     raise Infeasible(
         [f"evacuation needs {_least_ram_bytes(scenario) / 1e9:.4g} GB of RAM per node, of {budget / 1e9:.4g} GB"],
         {"ram": f"{_least_ram_bytes(scenario) / 1e9 * 1.0001:.6g}GB"},
@@ -207,7 +246,7 @@ def check_restart(scenario: Scenario, design: Design) -> None:
                 f"a restart takes {mean_s:.4g} s, interruptions come every {scenario.mtti_s:.4g} s: "
                 "the next one strikes before the job is back"
             ],
-            {"mtti": f"{mean_s * 1.25:.4g}s"},
+            _rarer(scenario, mean_s * 1.25),
         )
     limit_s = scenario.demands.max_rto_s
     worst, worst_s = max(restarts_s(scenario, design).items(), key=lambda item: item[1])
@@ -238,8 +277,15 @@ def check_progress(scenario: Scenario, design: Design) -> None:
     longest = max(design.pattern.work_s + design.levels[0].stall_s, scenario.mtti_s)
     raise Infeasible(
         [f"with an interruption every {scenario.mtti_s:.4g} s the job keeps {design.ettr:.2%} of its time at best"],
-        {"mtti": f"{max(1.5 * scenario.mtti_s, longest / 2):.4g}s"},
+        _rarer(scenario, max(1.5 * scenario.mtti_s, longest / 2)),
     )
+
+
+def _rarer(scenario: Scenario, mtti_s: float) -> dict[str, str]:
+    """Failures that come so rarely, in the word that the designer has used."""
+    if scenario.failures_by == "rate":
+        return {"rate": f"{DAY_S / (scenario.nodes * mtti_s):.4g}"}
+    return {"mtti": f"{mtti_s:.4g}s"}
 
 
 def check_price(scenario: Scenario, design: Design) -> None:

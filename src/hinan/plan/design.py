@@ -17,10 +17,13 @@ from hinan.plan.checks import Infeasible
 from hinan.plan.exact import exact_ettr
 from hinan.plan.failures import DAY_S, FailureClass, Tier, survives
 from hinan.plan.formulas import verified_interval_s
-from hinan.plan.joint import Bounds, solve, whole_steps
+from hinan.plan.joint import solve, whole_steps
 from hinan.plan.levels import Cause, Level, Pattern
 from hinan.plan.scenario import Scenario
+from hinan.plan.whole import Bounds
 
+WORTH_DRIVES = 1e-4
+"""So much more than RAM must drives keep for the optimizer to wait for them [share of all time]."""
 FAIL_STOP = tuple(failure for failure in FailureClass if failure is not FailureClass.SILENT)
 
 
@@ -37,6 +40,11 @@ class Variant:
     def peers(self) -> bool:
         """Whether a peer keeps a copy."""
         return Tier.PEER in self.tiers
+
+    @property
+    def way(self) -> str:
+        """The way out of HBM by name, as `modes.py` compares them."""
+        return f"{self.mode} + peer" if self.peers else self.mode
 
 
 @dataclass(frozen=True)
@@ -114,10 +122,7 @@ def build_levels(scenario: Scenario, variant: Variant) -> tuple[Level, ...]:
     per_s: dict[tuple[Tier, FailureClass], float] = {}
     for failure, part_per_s, tier in answers(scenario, variant.tiers):
         if tier is None:
-            raise Infeasible(
-                [f"no copy survives a failure of class {failure} on {', '.join(variant.tiers)} alone"],
-                {"tiers": ",".join((*variant.tiers, Tier.SHARED))},
-            )
+            raise no_copy(failure, variant.tiers)
         per_s[tier, failure] = per_s.get((tier, failure), 0.0) + part_per_s
     latency_s = verification(scenario)[0] or 0.0
     levels = []
@@ -135,6 +140,14 @@ def build_levels(scenario: Scenario, variant: Variant) -> tuple[Level, ...]:
         ]
         levels.append(_level(scenario, variant, tier, causes))
     return tuple(levels)
+
+
+def no_copy(failure: FailureClass, tiers: Sequence[Tier]) -> Infeasible:
+    """A failure that happens would leave nothing to come back to."""
+    return Infeasible(
+        [f"no copy survives a failure of class {failure} on {', '.join(tiers)} alone"],
+        {"tiers": ",".join((*tiers, Tier.SHARED))},
+    )
 
 
 def _level(scenario: Scenario, variant: Variant, tier: Tier, causes: list[Cause]) -> Level:
@@ -215,24 +228,45 @@ def best_design(scenario: Scenario) -> Design:
     """The design that keeps most training and every demand.
 
     Every variant is searched, for demands and whole steps decide between them as much as costs do; one with more tiers
-    wins only if it keeps more. Modes: RAM wherever it fits; a ring or GDS only if RAM does not, or if asked for.
+    wins only if it keeps more, and a ring or GDS only if it keeps noticeably more than RAM.
     Raises:
         Infeasible: nothing keeps the demands (the last reason met; `demands.py` says it in full).
     """
     usable, refused = usable_variants(scenario)
-    designs = []
+    designs, broken = _finished(scenario, usable)
+    if not designs:
+        reasons = [*refused, *broken]
+        raise reasons[-1] if reasons else ConfigError("no tier can be used on this machine")
+    return max(designs, key=lambda design: design.ettr + preference(design.variant))
+
+
+def preference(variant: Variant) -> float:
+    """What a variant may keep less than others and still be taken [share of all time]."""
+    return WORTH_DRIVES if variant.mode == "ram" else 0.0
+
+
+def best_by_way(scenario: Scenario) -> dict[str, float]:
+    """What the best design of each way out of HBM keeps, also of ways that the designer did not ask for; those that
+    cannot keep the demands are not among them."""
+    found: dict[str, float] = {}
+    free = replace(scenario, demands=replace(scenario.demands, mode="auto"))
+    for design in _finished(free, usable_variants(free)[0])[0]:
+        found[design.variant.way] = max(found.get(design.variant.way, 0.0), design.ettr)
+    return found
+
+
+def _finished(scenario: Scenario, usable: Sequence[Variant]) -> tuple[list[Design], list[Infeasible]]:
+    designs, broken = [], []
     for variant in usable:
         try:
             designs.append(finish(scenario, variant))
         except Infeasible as error:
-            refused.append(error)
-    if not designs:
-        raise refused[-1] if refused else ConfigError("no tier can be used on this machine")
-    return max(designs, key=lambda design: design.ettr)
+            broken.append(error)
+    return designs, broken
 
 
 def usable_variants(scenario: Scenario) -> tuple[list[Variant], list[Infeasible]]:
-    """Variants that fit and leave a copy after every failure, of RAM mode if there are any; and why the others do not."""
+    """Variants that fit and leave a copy after every failure, and why the others do not."""
     refused: list[Infeasible] = []
     usable: list[Variant] = []
     for variant in variants(scenario):
@@ -246,7 +280,7 @@ def usable_variants(scenario: Scenario) -> tuple[list[Variant], list[Infeasible]
             refused.append(error)
             continue
         usable.append(variant)
-    return [v for v in usable if v.mode == "ram"] or usable, refused
+    return usable, refused
 
 
 def _no_room(ram: costs.Ram, variant: Variant) -> Infeasible:

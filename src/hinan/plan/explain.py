@@ -8,8 +8,11 @@ from __future__ import annotations
 from hinan.core.units import format_bytes, format_seconds
 from hinan.plan import formulas
 from hinan.plan.answer import Answer
+from hinan.plan.losses import SPLIT_LIMIT
+from hinan.plan.modes import why_not_ram
 from hinan.plan.origin import Kind
 from hinan.plan.scenario import Shown
+from hinan.plan.witnesses import AGREE_STDERRS
 
 
 def explain(found: Answer, *, inputs: bool = True) -> str:
@@ -18,6 +21,7 @@ def explain(found: Answer, *, inputs: bool = True) -> str:
         *_intervals(found),
         _failures(found),
         _witnesses(found),
+        _split(found),
         _restarts(found),
         *_modes(found),
         *_flips(found),
@@ -68,7 +72,16 @@ def _witnesses(found: Answer) -> str:
     return (
         f"ETTR: the closed form (1 - sum of C/tau + lam (tau/2 + lag + R)) says {closed}; the exact exponential form "
         f"{exact}; a simulation of {w.monte_carlo.failures:,} failures {w.simulated:.4f} ± "
-        f"{1.96 * w.simulated_stderr:.4f}. They {'agree' if w.agree else 'do not agree'}."
+        f"{1.96 * w.simulated_stderr:.4f} (seed {w.seed}), {w.how_far}. They {'agree' if w.agree else 'do not agree'}: "
+        f"{AGREE_STDERRS:.0f} standard errors are the limit."
+    )
+
+
+def _split(found: Answer) -> str:
+    loss = sum(each.ratio for each in found.lost.values())
+    return (
+        f"Lost: {loss:.3%}, split in first-order proportions (C/tau, lam (tau/2 + lag), lam R) scaled to add up to it; "
+        f"{'a row may be 2 points off here' if 1 - loss < SPLIT_LIMIT else 'the less is lost, the closer'}."
     )
 
 
@@ -87,13 +100,15 @@ def _modes(found: Answer) -> list[str]:
     limited = "" if found.scenario.job.stall_s is not None else "limited by "
     for mode in found.modes:
         state = "possible" if mode.possible else f"not possible: {mode.why_not}"
+        state += f", keeps {mode.ettr:.4f}" if mode.ettr is not None else ""
         sentences.append(
             f"{mode.mode}: {state}; stall {format_seconds(mode.stall_s) if mode.stall_s < 1e9 else 'none'}"
             f" ({limited}{mode.limited_by}), {format_bytes(mode.ram_needed_bytes)} of RAM, "
             f"{mode.dram_traffic_ratio:.0f} bytes of DRAM traffic per byte; {mode.break_even}."
         )
     chosen = found.design.variant.mode
-    return ["Where the copy lands: " + chosen + ".\n" + "\n".join(f"  {sentence}" for sentence in sentences)]
+    why = "" if chosen == "ram" else f" ({why_not_ram(found.scenario, found.modes, chosen)})"
+    return [f"Where the copy lands: {chosen}{why}.\n" + "\n".join(f"  {sentence}" for sentence in sentences)]
 
 
 def _flips(found: Answer) -> list[str]:

@@ -209,20 +209,24 @@ def pair_survival(*, nodes: int, lost: int = 2) -> float:
     return chance
 
 
-def spares_quantile(*, nodes: int, down_ratio: float, quantile: float = 0.99) -> int:
-    """Spare nodes that suffice with probability `quantile`: that quantile of Binomial(nodes, down_ratio)."""
-    positive(nodes=nodes)
-    ratio(down_ratio=down_ratio, quantile=quantile)
-    if down_ratio in (0.0, 1.0) or quantile == 1.0:
-        return 0 if down_ratio == 0.0 else nodes
-    log_up, log_down = math.log1p(-down_ratio), math.log(down_ratio)
-    chance = 0.0
-    for down in range(nodes + 1):
-        ways = math.lgamma(nodes + 1) - math.lgamma(down + 1) - math.lgamma(nodes - down + 1)
-        chance += math.exp(ways + down * log_down + (nodes - down) * log_up)
-        if chance >= quantile:
-            return down
-    return nodes
+def spares_quantile(*, mean_out: float, quantile: float = 0.99) -> int:
+    """Spare nodes that suffice with probability `quantile`: that quantile of a Poisson number of nodes out for repair.
+
+    A job that runs on spares goes on failing at its full rate, so the nodes out are not limited to its own (a binomial of
+    them is too few once repairs pile up). For 1,024 nodes of which 0.001 are out both say 4.
+    Args:
+        mean_out: nodes out at a time in the mean: failures per second that take a node x mean repair.
+    """
+    not_negative(mean_out=mean_out)
+    ratio(quantile=quantile)
+    if quantile == 1.0:
+        raise ConfigError("no number of spares suffices always: give a quantile below 1")
+    chance, out = 0.0, -1
+    most = mean_out + 40 * math.sqrt(mean_out) + 100  # sums of floats may end a hair below the quantile
+    while chance < quantile and out < most:
+        out += 1
+        chance += math.exp(out * math.log(mean_out) - mean_out - math.lgamma(out + 1)) if mean_out > 0 else 1.0
+    return out
 
 
 def gpus_where_drain_binds(

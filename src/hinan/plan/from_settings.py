@@ -54,7 +54,8 @@ def scenario_from(
     failures = fitted or v.get("failures") or table("llama3")
     if "rate" in v:
         failures = failures.scaled(v["rate"] / failures.total_per_node_day, why=", scaled to the rate given")
-    scenario = Scenario(job, node, failures, _store(v, seen), _restart(v, seen), _demands(v))
+    by = "rate" if "rate" in v else "mtti"
+    scenario = Scenario(job, node, failures, _store(v, seen), _restart(v, seen), _demands(v), failures_by=by)
     if measured:
         scenario = replace(scenario, measured=measured.summary(typed), notes=measured.notes(typed))
     if "mtti" in v:

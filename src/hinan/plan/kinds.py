@@ -16,10 +16,11 @@ from hinan.plan.arrivals import Exponential
 from hinan.plan.exact import exact_ettr
 from hinan.plan.failures import INFINITEHBD_DAYS, INFINITEHBD_NODES_BY_FAULTS
 from hinan.plan.inputs import read_input
-from hinan.plan.joint import Bounds, solve
+from hinan.plan.joint import solve
 from hinan.plan.levels import Cause, Level
 from hinan.plan.montecarlo import Track, simulate
 from hinan.plan.traces import job_mtti_s
+from hinan.plan.whole import Bounds
 
 Values = dict[str, float]
 
@@ -241,7 +242,7 @@ def _pairs(nodes: float, lost: float = 2) -> Values:
 
 
 def _spares(nodes: float, down_ratio: float, quantile: float = 0.99) -> Values:
-    return {"spares": float(formulas.spares_quantile(nodes=int(nodes), down_ratio=down_ratio, quantile=quantile))}
+    return {"spares": float(formulas.spares_quantile(mean_out=nodes * down_ratio, quantile=quantile))}
 
 
 def _drain_binds(

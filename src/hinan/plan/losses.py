@@ -14,6 +14,9 @@ from hinan.plan.design import Design, answers, restart_parts_s
 from hinan.plan.failures import FailureClass, Tier
 from hinan.plan.scenario import Scenario
 
+SPLIT_LIMIT = 0.7
+"""Below this ETTR first-order proportions were seen up to 2 points of all time from what a simulation books."""
+
 
 @dataclass(frozen=True)
 class Loss:

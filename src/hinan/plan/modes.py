@@ -1,15 +1,16 @@
-"""RAM, ring or GDS: where an evacuation lands, decided by the RAM sum, the stall and the DRAM traffic.
+"""RAM, ring or GDS: where an evacuation lands, by what each way keeps; its RAM sum, stall and DRAM traffic say why.
 
-Owns:      the comparison and the break-even lines between the ways.
+Owns:      the comparison, the break-even lines between the ways, and the reason for the one taken.
 Promises:  every way is priced, also those that are not possible here, with the reason.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from hinan.plan import costs
-from hinan.plan.design import Variant, ram_of
+from hinan.plan.design import Variant, best_by_way, ram_of
 from hinan.plan.failures import Tier
 from hinan.plan.scenario import Scenario
 
@@ -29,12 +30,30 @@ class ModeCost:
     least_interval_s: float
     """Below this the memory traffic or the drives would not keep up."""
     break_even: str
+    ettr: float | None = None
+    """What the best design of this way keeps; None: it is not possible, or cannot keep the demands or the tiers given."""
 
 
 def compare_modes(scenario: Scenario) -> list[ModeCost]:
     """RAM (with and without a peer copy), ring and GDS on this machine."""
     rows = [_ram(scenario, peers=True)] if scenario.nodes > 1 and scenario.demands.peer_copies else []
-    return [*rows, _ram(scenario, peers=False), _direct(scenario, "ring"), _direct(scenario, "gds")]
+    rows += [_ram(scenario, peers=False), _direct(scenario, "ring"), _direct(scenario, "gds")]
+    kept = best_by_way(scenario)
+    return [replace(row, ettr=kept.get(row.mode)) for row in rows]
+
+
+def why_not_ram(scenario: Scenario, rows: Sequence[ModeCost], mode: str) -> str:
+    """Why the copy lands on drives (`mode` is ring or gds): asked for, no room, or more is kept."""
+    if scenario.demands.mode == mode:
+        return f"{mode} mode, as asked"
+    in_ram = [row for row in rows if row.mode not in ("ring", "gds")]
+    if not any(row.possible for row in in_ram):
+        return f"no room for whole images in RAM: {mode} mode"
+    best = max((row.ettr for row in in_ram if row.ettr is not None), default=None)
+    if best is None:
+        return f"images in RAM cannot keep what is demanded: {mode} mode"
+    own = max(row.ettr for row in rows if row.mode == mode and row.ettr is not None)
+    return f"{mode} mode keeps {own:.4f}, images in RAM {best:.4f}"
 
 
 def _ram(scenario: Scenario, *, peers: bool) -> ModeCost:

@@ -1,4 +1,4 @@
-// The page of the report: sliders in, numbers, curves and bars out. All arithmetic is in report.js.
+// The page of the report: sliders in, numbers, curves and bars out. All arithmetic is in report.js and search.js.
 "use strict";
 const $ = id => document.getElementById(id);
 const B = DATA.bounds;

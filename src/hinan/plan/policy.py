@@ -97,8 +97,8 @@ def read_policy(path: Path, base: Policy) -> Policy:
         ConfigError: not TOML, unknown keys, or values that cannot be.
     """
     try:
-        words = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError) as error:
+        words = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError) as error:
         raise ConfigError(f"policy {path}: {error}") from error
     unknown = sorted(set(words) - {"name", "spares", "evict_above", "evict_after", "every"})
     if unknown:
@@ -134,6 +134,8 @@ def _tiers(every: Any, base: Policy, path: Path) -> tuple[TierPolicy, ...]:
         chosen.append(replace(tier, every_s=_nested_s(tier, given_s, chosen, base.landing, path)))
     if not chosen:
         raise ConfigError(f"policy {path}: no tier is left")
+    if Tier.SHARED in known and chosen[-1].tier is not Tier.SHARED:
+        raise ConfigError(f"policy {path}: [every] shared = 'never' leaves no copy after silent corruption or a lost rack")
     return tuple(chosen)
 
 

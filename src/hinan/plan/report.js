@@ -1,7 +1,6 @@
-// The planner's exact form and joint search, for the sliders of the report. A port of exact.py, joint.py and losses.py,
-// line for line, so that the page and `hinan plan --json` give the same numbers (a test in a real browser compares them).
+// The planner's exact form and losses, for the sliders of the report. A port of exact.py and losses.py, line for line, so that
+// the page and `hinan plan --json` give the same numbers (tests compare them). The search is search.js.
 "use strict";
-const TINY = 1e-9, MAX_MULTIPLE = 1000000;
 
 // ---- exact.py ----
 function rates(levels) {
@@ -111,143 +110,6 @@ function exactEttr(given, pattern) {
   return Number.isFinite(kept) && kept > 0 ? kept : 0;
 }
 
-// ---- joint.py ----
-function intervals(pattern) {
-  const out = [pattern.work];
-  pattern.multiples.forEach(m => out.push(out.at(-1) * m));
-  return out;
-}
-const perS = level => level.causes.reduce((sum, c) => sum + c.per_s, 0);
-const stallRatio = (levels, taus) => levels.reduce((sum, l, i) => sum + l.stall_s / taus[i], 0);
-function firstOrderLoss(levels, taus) {
-  return stallRatio(levels, taus) + levels.reduce((sum, l, i) => sum + perS(l) * taus[i] / 2
-    + l.causes.reduce((s, c) => s + c.per_s * (c.restart_s + c.lag_s), 0), 0);
-}
-const best = (cost, rate) => (rate > 0 ? Math.sqrt(2 * cost / rate) : cost > 0 ? Infinity : 0);
-const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
-function pooled(levels, price, least, most) {
-  const pools = [];
-  levels.forEach(level => {
-    pools.push([level.stall_s * price, perS(level), 1]);
-    while (pools.length > 1 && best(...pools.at(-2)) >= best(...pools.at(-1))) {
-      const b = pools.pop(), a = pools.pop();
-      pools.push([a[0] + b[0], a[1] + b[1], a[2] + b[2]]);
-    }
-  });
-  const flat = pools.flatMap(([cost, rate, count]) => Array(count).fill(best(cost, rate)));
-  return flat.map((tau, i) => clamp(tau, least[i], most[i]));
-}
-function firstOrderIntervals(levels, budget, least, most) {
-  const taus = pooled(levels, 1, least, most);
-  if (budget === null || stallRatio(levels, taus) <= budget) return taus;
-  let low = 1, high = 2;
-  while (stallRatio(levels, pooled(levels, high, least, most)) > budget * (1 - 1e-6) && high < 1e18) high *= 2;
-  for (let i = 0; i < 80; i++) {
-    const price = Math.sqrt(low * high);
-    if (stallRatio(levels, pooled(levels, price, least, most)) > budget) low = price; else high = price;
-  }
-  return pooled(levels, high, least, most);
-}
-function evenRound(x) { // Python rounds halves to even
-  const down = Math.floor(x), rest = x - down;
-  return rest < 0.5 ? down : rest > 0.5 ? down + 1 : down % 2 === 0 ? down : down + 1;
-}
-function snap(aims, B, least, most) {
-  let first = clamp(aims[0], least[0], most[0]);
-  if (B.fixed === null && B.quantum !== null) {
-    let steps = Math.max(1, evenRound(first / B.quantum), Math.ceil(least[0] / B.quantum - 1e-9));
-    while (steps > 1 && steps * B.quantum > most[0] * (1 + 1e-12)) steps--;
-    first = steps * B.quantum;
-  }
-  const multiples = [];
-  let below = first;
-  for (let k = 1; k < aims.length; k++) {
-    let wanted = Math.max(1, evenRound(clamp(aims[k], least[k], most[k]) / below));
-    wanted = Math.max(wanted, Math.ceil(least[k] / below - 1e-9));
-    if (wanted * below > most[k] * (1 + 1e-12) && wanted > 1) wanted = Math.max(1, Math.floor(most[k] / below + 1e-9));
-    multiples.push(Math.min(wanted, MAX_MULTIPLE));
-    below *= multiples.at(-1);
-  }
-  return { work: first, multiples };
-}
-// [minus the bounds' excess, kept share]: first the bounds are kept, then the share counts.
-function value(levels, pattern, B, least, most) {
-  const taus = intervals(pattern);
-  let excess = 0;
-  taus.forEach((tau, i) => {
-    if (!(least[i] * (1 - 1e-9) <= tau && tau <= most[i] * (1 + 1e-9))) excess += Math.max(least[i] / tau, tau / most[i]) - 1;
-  });
-  const ratio = stallRatio(levels, taus);
-  if (B.budget !== null && ratio > B.budget * (1 + 1e-9)) excess += ratio / B.budget - 1;
-  return excess > 0 ? [-excess, 0] : [0, exactEttr(levels, pattern) || -firstOrderLoss(levels, taus)];
-}
-const above = (a, b) => a[0] > b[0] || (a[0] === b[0] && a[1] > b[1]);
-function directions(count, factor) {
-  const out = [], at = (k, j, scale) => (k === j ? scale : 1), each = [...Array(count).keys()];
-  each.forEach(j => [factor, 1 / factor].forEach(scale => out.push(each.map(k => at(k, j, scale)))));
-  each.forEach(up => each.forEach(down => {
-    if (up !== down) out.push(each.map(k => at(k, up, factor) * at(k, down, 1 / factor)));
-  }));
-  return out;
-}
-function neighbours(pattern, B) {
-  const whole = B.fixed === null && B.quantum !== null, unit = whole ? B.quantum : pattern.work;
-  const counts = [Math.round(pattern.work / unit), ...pattern.multiples], out = [];
-  for (let k = whole ? 0 : 1; k < counts.length; k++) {
-    [counts[k] - 1, counts[k] + 1].filter(count => count >= 1).forEach(count => {
-      const moved = counts.map((c, j) => (j === k ? count : c));
-      out.push(moved);
-      if (k + 1 < counts.length) {
-        const stays = counts[k] * counts[k + 1] / count;
-        [Math.floor(stays), Math.ceil(stays)].filter(near => near >= 1)
-          .forEach(near => out.push(moved.map((c, j) => (j === k + 1 ? near : c))));
-      }
-    });
-  }
-  return out.map(([first, ...multiples]) => ({ work: first * unit, multiples }));
-}
-function merged(level) {
-  const causes = lagsOf(level).map(lag => {
-    const same = level.causes.filter(c => c.per_s > 0 && c.lag_s === lag), rate = same.reduce((sum, c) => sum + c.per_s, 0);
-    return { name: "all", per_s: rate, restart_s: same.reduce((s, c) => s + c.per_s * c.restart_s, 0) / rate, lag_s: lag };
-  });
-  return { ...level, causes };
-}
-function solve(all, B) {
-  const levels = all.map(merged);
-  const least = levels.map(l => Math.max(l.least_s, B.quantum || 0, TINY));
-  const most = levels.map(l => (l.most_s === null ? Infinity : l.most_s));
-  if (B.fixed !== null) least[0] = most[0] = B.fixed;
-  for (let k = 1; k < levels.length; k++) least[k] = Math.max(least[k], least[k - 1]);
-  for (let k = levels.length - 2; k >= 0; k--) most[k] = Math.min(most[k], most[k + 1]);
-  if (least.some((low, k) => low > most[k] * (1 + 1e-12))) return null;
-  const horizon = 10 / Math.min(...levels.map(perS).filter(rate => rate > 0));
-  let aims = firstOrderIntervals(levels, B.budget, least, most).map(t => (Number.isFinite(t) ? t : horizon));
-  const seen = new Map();
-  const worthOf = pattern => {
-    const key = pattern.work + "," + pattern.multiples;
-    if (!seen.has(key)) seen.set(key, value(levels, pattern, B, least, most));
-    return seen.get(key);
-  };
-  let pick = snap(aims, B, least, most), factor = 1.6;
-  const last = B.quantum ? 1.0003 : 1.000002;
-  while (factor > last) {
-    let moved = false;
-    for (const scales of directions(aims.length, factor)) {
-      const trial = aims.map((a, i) => a * scales[i]), pattern = snap(trial, B, least, most);
-      if (above(worthOf(pattern), worthOf(pick))) { aims = trial; pick = pattern; moved = true; }
-    }
-    if (!moved) factor = Math.sqrt(factor);
-  }
-  for (let i = 0; i < 200; i++) {
-    let next = pick;
-    neighbours(pick, B).forEach(t => { if (above(worthOf(t), worthOf(next))) next = t; });
-    if (next === pick) break;
-    pick = next;
-  }
-  return worthOf(pick)[0] < 0 ? null : pick;
-}
-
 // ---- sliders: factors on the planned scenario ----
 function scaled(levels, knobs, verify) {
   const silent = levels.reduce((sum, l) => sum + l.causes.reduce((s, c) => s + (c.silent ? c.per_s : 0), 0), 0) / knobs.mtti;
@@ -273,7 +135,7 @@ function design(variants, knobs, verify, B) {
     const s = scaled(v.levels, knobs, verify), pattern = solve(s.levels, B);
     if (pattern === null) return;
     const ettr = exactEttr(s.levels, pattern) / (1 + s.share);
-    if (winner === null || ettr > winner.ettr) winner = { ...v, ...s, pattern, ettr, taus: intervals(pattern) };
+    if (winner === null || ettr + v.preference > winner.ettr + winner.preference) winner = { ...v, ...s, pattern, ettr, taus: intervals(pattern) };
   });
   return winner;
 }

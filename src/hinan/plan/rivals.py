@@ -43,5 +43,8 @@ def check_rivals(values: Mapping[str, Any], *, fitted: bool) -> None:
             f"--peers {values['peers']} and --tiers {','.join(values['tiers'])}: no peer is among these tiers"
         )
         away.append("peers")
+    if values.get("peers") == 0 and Tier.PEER in values.get("tiers", ()):
+        impossible.append(f"--peers 0 and --tiers {','.join(values['tiers'])} contradict each other: a peer, or none?")
+        away.append("peers")
     if impossible:
         raise Infeasible(impossible, dict.fromkeys(away, ""))

@@ -18,7 +18,7 @@ from hinan.plan.failures import LLAMA3, SURVIVAL, Tier
 from hinan.plan.interference import INTERFERENCE_ORIGIN, INTERFERENCE_RATIO
 from hinan.plan.online import MAX_OVERHEAD_RATIO, Decision, Measured, Words, decide
 from hinan.plan.origin import Origin, default, measured
-from hinan.plan.posterior import SMALL_JOB_MTTI_S, Prior, Rate, posterior, prior_of
+from hinan.plan.posterior import PRIOR_FAILURES, SMALL_JOB_MTTI_S, Prior, Rate, posterior, prior_of
 
 TABLE = LLAMA3
 """What is thought of failures before any was seen."""
@@ -146,13 +146,18 @@ def inputs(job: RunningJob) -> dict[str, Input]:
 
 
 def _rate_origin(job: RunningJob, rate: Rate, count: int) -> Origin:
-    low_s, high_s = (format_seconds(1 / rate.quantile_per_s(chance)) for chance in (0.95, 0.05))
+    """Measured only where the rate's own band holds what was seen; elsewhere it is the prior's more than the run's."""
+    low_s, high_s = (1 / rate.quantile_per_s(chance) for chance in (0.95, 0.05))
     nodes = "1 node" if job.nodes == 1 else f"{job.nodes} nodes"
+    seen = f"{count} seen in {format_seconds(job.observed_s)}"
+    is_seen = count > 0 and low_s <= job.observed_s / count <= high_s
+    if count and not is_seen:
+        seen += f" (alone every {format_seconds(job.observed_s / count)}: the prior outweighs it)"
     text = (
-        f"{count} seen in {format_seconds(job.observed_s)}, 90 % between {low_s} and {high_s}; prior: {TABLE.name} x "
-        f"{nodes}, no rarer than {format_seconds(SMALL_JOB_MTTI_S)} for all kinds"
+        f"{seen}, 90 % between {format_seconds(low_s)} and {format_seconds(high_s)}; prior, as good as {PRIOR_FAILURES:g} "
+        f"failures seen: {TABLE.name} x {nodes}, no rarer than {format_seconds(SMALL_JOB_MTTI_S)} for all kinds"
     )
-    return measured(text) if count else default(text)
+    return measured(text) if is_seen else default(text)
 
 
 def lost(job: RunningJob, *, evacuate_steps: int, commit_steps: int) -> dict[str, float]:

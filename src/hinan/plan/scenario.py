@@ -206,6 +206,8 @@ class Scenario:
     demands: Demands = field(default_factory=Demands)
     mtti_origin: Origin | None = None
     """Who said how often the job is interrupted; None: it follows from the table."""
+    failures_by: str = "mtti"
+    """The setting in which the designer says how often nodes fail, mtti or rate: corrections are made in it."""
     measured: str = ""
     """What a run stood in for, and which run; empty without one."""
     notes: tuple[str, ...] = ()
@@ -299,7 +301,7 @@ _RESTART = {
     "repair_s": default("InfiniteHBD trace: mean repair 5.5 days, median 0.85"),
 }
 _DEMANDS = {
-    "mode": default("the first of ram, ring and gds that the RAM allows"),
+    "mode": default("the one of ram, ring and gds that keeps most; ram where it is as good"),
     "peer_copies": default("one partner, where a tier of peers is used"),
     "commit_within_s": guessed("failure tables forget disasters"),
 }

@@ -77,6 +77,18 @@ def parse_share(text: str) -> float:
     return value
 
 
+def _in_percent(parse: Callable[[str], float]) -> Callable[[str], float]:
+    """A share that is small wherever it is meant: a bare 1 is one per cent or all of it, and refused with both."""
+
+    def parsed(text: str) -> float:
+        value = parse(text)
+        if value == 1 and not text.strip().endswith("%"):
+            raise ConfigError(f"{text!r} may mean a hundredth or all of it; write '1%' or '100%'", value=text)
+        return value
+
+    return parsed
+
+
 def parse_bandwidth(text: str) -> float:
     """Bytes per second from "55.1GB/s" or "440Gb/s".
 
@@ -162,7 +174,7 @@ def _table(text: str) -> FailureTable:
     if not text.endswith(".json"):
         return table(text)
     try:
-        return table_from_json(json.loads(path.read_text(encoding="utf-8")))
+        return table_from_json(json.loads(path.read_text(encoding="utf-8-sig")))
     except (OSError, ValueError) as error:
         raise ConfigError(f"failure table {text}: {error}") from error
 
@@ -198,7 +210,7 @@ SETTINGS: Mapping[str, Setting] = {
     "drain": Setting(_duration, "5min", "time to drain to the shared tier"),
     "store-bandwidth": Setting(parse_bandwidth, "100GB/s", "shared store, writing, whole job"),
     "store-read-bandwidth": Setting(parse_bandwidth, "200GB/s", "shared store, reading, whole job"),
-    "interference": Setting(parse_ratio, "2%", "slow-down of training while draining"),
+    "interference": Setting(_in_percent(parse_ratio), "2%", "slow-down of training while draining"),
     "mtti": Setting(_duration, "3h", "mean time to interruption of the whole job"),
     "failures": Setting(_table, "llama3", "failure table: llama3, rsc1, rsc2, infinitehbd, or a JSON file"),
     "rate": Setting(_rate, "0.00379", "failures per node-day, mix of classes as in the table"),
@@ -215,7 +227,7 @@ SETTINGS: Mapping[str, Setting] = {
     "nodes-return": Setting(parse_ratio, "90%", "share of rack and power failures after which the nodes come back"),
     "interval": Setting(_duration, "5min", "judge this interval instead of searching"),
     "max-redo": Setting(_duration, "2min", "most training one failure may cost"),
-    "max-stall": Setting(parse_share, "0.5%", "most training time that saving may cost"),
+    "max-stall": Setting(_in_percent(parse_share), "0.5%", "most training time that saving may cost"),
     "max-rto": Setting(_duration, "5min", "longest restart allowed"),
     "ram": Setting(_size, "1TB", "RAM of a node that evacuation may use"),
     "tiers": Setting(parse_tiers, "ram,peer,nvme,shared", "use exactly these tiers"),

@@ -6,6 +6,7 @@ Owns:      the names and their parameters. Promises: the mean rate is the scenar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -33,32 +34,56 @@ def arrivals_named(text: str, design: Design, *, nodes: int, lives: int, seed: i
     """
     name, _, rest = text.partition(":")
     words = [word.strip() for word in rest.split(",")] if rest else []
+    if name not in _TAKES or (name == "replay" and trace is None):
+        needs = " (replay needs --trace)" if name == "replay" else ""
+        raise ConfigError(f"--arrivals {text!r} is not known{needs}; known: {NAMES}", value=text)
+    takes = _TAKES[name]
+    if words and len(words) != len(takes):
+        wanted = f"takes {' and '.join(what for what, _ in takes)}" if takes else "takes no numbers"
+        raise ConfigError(f"--arrivals {text!r}: {name} {wanted}, not {rest!r}; known: {NAMES}", value=text)
+    words = words or [initial for _, initial in takes]
     rates = rates_per_s(design)
     try:
-        if name == "exponential" and not words:
-            return Exponential(rates)
-        if name == "weibull":
-            return Weibull(rates, float(*words or ["0.62"]))
-        if name == "bursts":
-            again, within = words or ["0.3", "200s"]
-            return Bursts(rates, float(again), parse_seconds(within))
-        if name == "lemons":
-            return Lemons(rates, nodes=nodes, shape=float(*words or ["0.6"]), lives=lives, seed=seed)
-        if name == "racks":
-            size, spread = words or ["4", "60s"]
-            return Racks(
-                rates,
-                _cause(design, FailureClass.RACK),
-                _cause(design, FailureClass.NODE),
-                int(size),
-                parse_seconds(spread),
-            )
-        if name == "replay" and trace is not None:
-            return _replay(design, trace, rates, lives)
-    except (TypeError, ValueError) as error:
+        match name:
+            case "exponential":
+                return Exponential(rates)
+            case "weibull":
+                return Weibull(rates, _number(words[0], takes[0][0]))
+            case "bursts":
+                return Bursts(rates, _number(words[0], takes[0][0]), parse_seconds(words[1]))
+            case "lemons":
+                return Lemons(rates, nodes=nodes, shape=_number(words[0], takes[0][0]), lives=lives, seed=seed)
+            case "racks":
+                rack, node = (_cause(design, each) for each in (FailureClass.RACK, FailureClass.NODE))
+                size = _number(words[0], takes[0][0])
+                if size != int(size):
+                    raise ConfigError(f"{words[0]!r} is no whole number of nodes")
+                return Racks(rates, rack, node, int(size), parse_seconds(words[1]))
+        assert trace is not None
+        return _replay(design, trace, rates, lives)
+    except ConfigError as error:
         raise ConfigError(f"--arrivals {text!r}: {error}; known: {NAMES}", value=text) from error
-    needs = " (replay needs --trace)" if name == "replay" else ""
-    raise ConfigError(f"--arrivals {text!r} is not known{needs}; known: {NAMES}", value=text)
+
+
+_TAKES = {
+    "exponential": (),
+    "weibull": (("a shape", "0.62"),),
+    "bursts": (("a chance", "0.3"), ("a length", "200s")),
+    "lemons": (("a shape", "0.6"),),
+    "racks": (("a number of nodes", "4"), ("a spread", "60s")),
+    "replay": (),
+}
+"""What each name takes, and what it is without."""
+
+
+def _number(text: str, what: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise ConfigError(f"{text!r} is no number ({what} was expected)")
+    return value
 
 
 def _causes(design: Design) -> list[str]:
@@ -68,7 +93,7 @@ def _causes(design: Design) -> list[str]:
 def _cause(design: Design, failure: FailureClass) -> int:
     names = _causes(design)
     if failure not in names:
-        raise ValueError(f"no failures of class {failure} in this scenario")
+        raise ConfigError(f"no failures of class {failure} in this scenario")
     return names.index(failure)
 
 
@@ -76,7 +101,7 @@ def _replay(design: Design, trace: Trace, rates: Sequence[float], lives: int) ->
     names = _causes(design)
     kept = [fault for fault in trace.faults if fault.failure in names]
     if not kept:
-        raise ValueError("the trace has no failure of a class of this scenario")
+        raise ConfigError("the trace has no failure of a class of this scenario")
     stretch = len(kept) / trace.horizon_s / sum(rates)
     times_s = np.array([fault.at_s * stretch for fault in kept])
     kinds = np.array([names.index(fault.failure) for fault in kept], dtype=np.int64)

@@ -16,7 +16,7 @@ from hinan.plan.design import verification
 from hinan.plan.policy import Policy
 from hinan.plan.scenario import Scenario
 from hinan.plan.world import YEAR_S, Cluster, schedule
-from hinan.plan.year import Books, Job, Year
+from hinan.plan.year import WAITING, Books, Job, Year
 
 LINK_BYTES_PER_S = 450e9
 """NVLink of one H100-class GPU, one direction (nccl-tests PERFORMANCE.md uses the same figure)."""
@@ -24,6 +24,8 @@ ALPHA_INSIDE_S, ALPHA_OUTSIDE_S = 1e-6, 5e-6
 """Latency of one hop inside a node and between nodes: guesses of the usual size."""
 REDUCE_BYTES = 2**30
 """Gradients that one rank all-reduces per step; a guess, printed with the answer."""
+WAITING_RATIO = 0.01
+"""More of the year than this spent waiting for a node is warned of."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,14 @@ def _mean(values: Sequence[float]) -> tuple[float, float]:
     return mean, math.sqrt(variance / len(values))
 
 
+def warnings(row: Compared, *, horizon_s: float = YEAR_S) -> list[str]:
+    """What makes a policy's year no picture of its intervals."""
+    waiting = sum(books.seconds.get(WAITING, 0.0) for books in row.books) / len(row.books) / horizon_s
+    if waiting <= WAITING_RATIO:
+        return []
+    return [f"{row.policy.name}: {waiting:.1%} of the year is {WAITING}, {row.policy.spares} spares are too few"]
+
+
 def to_json(rows: Sequence[Compared], *, horizon_s: float = YEAR_S) -> list[dict[str, Any]]:
     """Plain values, the contract of `hinan simulate --json`."""
     found = []
@@ -144,6 +154,7 @@ def to_json(rows: Sequence[Compared], *, horizon_s: float = YEAR_S) -> list[dict
                 "worst_redo_s": max(books.worst_redo_s for books in row.books),
                 "least_spares": min(books.least_spares for books in row.books),
                 "seeds": len(row.books),
+                "warnings": warnings(row, horizon_s=horizon_s),
             }
         )
     return found
@@ -172,4 +183,5 @@ def to_text(rows: Sequence[Compared], *, horizon_s: float = YEAR_S) -> str:
         f"± {1.96 * row['difference_stderr']:.4%} of the year ({row['seeds']} paired years)"
         for row in found[1:]
     ]
+    lines += [f"! {warning}" for row in found for warning in row["warnings"]]
     return "\n".join(lines)

@@ -2,7 +2,7 @@
 
 Owns:      the reader and the fits (rate, Weibull shape, repair times, concentration on few nodes).
 Promises:  a trace that is not one is refused with what is wrong and where; what makes its figures doubtful (the same
-           event twice, few faults) is said in the table's warning.
+           event twice, few faults, a fleet and a first day that nobody gave) is said in the table's warning.
 Never:     ships a trace. The figures derived from the public one stand in `failures.py` with their source.
 """
 
@@ -10,19 +10,26 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hinan.core.errors import ConfigError
-from hinan.plan.failures import DAY_S, FailureClass, FailureTable
+from hinan.plan.failures import (
+    DAY_S,
+    INFINITEHBD_COUNTS,
+    INFINITEHBD_DAYS,
+    INFINITEHBD_NODES_BY_FAULTS,
+    FailureClass,
+    FailureTable,
+)
 from hinan.plan.posterior import gamma_quantile
 
-_SERVERS = 400
-"""Servers of the InfiniteHBD trace: the file names only those that failed (231 of 400)."""
+_QUIET_GAPS = 20
+"""A trace begins on day 0 of its own count, unless its first event comes later than so many mean gaps between faults."""
 LONGEST_D = 36_525
 """A hundred years: event times beyond are no days since a trace began."""
 FEW_FAULTS = 20
@@ -40,6 +47,10 @@ class Fault:
     failure: FailureClass
     by_test: bool
     """Found by a stress test or by looking for it, not by interrupting a job."""
+
+    def since(self, start_s: float) -> Fault:
+        """The same fault with its times counted from another start."""
+        return replace(self, at_s=self.at_s - start_s, ended_s=None if self.ended_s is None else self.ended_s - start_s)
 
 
 @dataclass(frozen=True)
@@ -60,35 +71,81 @@ class Trace:
 
     def between(self, start_s: float, end_s: float) -> Trace:
         """The part of the trace in a window, with its times shifted to start at zero."""
-        part = tuple(
-            Fault(f.node, f.at_s - start_s, None if f.ended_s is None else f.ended_s - start_s, f.failure, f.by_test)
-            for f in self.faults
-            if start_s <= f.at_s < end_s
-        )
+        part = tuple(fault.since(start_s) for fault in self.faults if start_s <= fault.at_s < end_s)
         return Trace(part, end_s - start_s, self.nodes, self.source, self.notes)
 
 
-def read_trace(path: Path, *, nodes: int | None = None) -> Trace:
+def read_trace(path: Path, *, nodes: int | None = None, first_day: float | None = None) -> Trace:
     """A trace in InfiniteHBD's format: a JSON list of events with node_id, event_time [d], event_type, fault_type.
 
+    What is not given is taken from the events, and said in the trace's notes. Of the public trace it is known.
+
     Args:
-        nodes: size of the fleet; None: 400 where at most 400 nodes are named, else the nodes named.
+        nodes: size of the fleet; None: the nodes named (those without a fault are in no trace).
+        first_day: when it began, in its own count of days; None: day 0, or the first event if that is far from it.
     Raises:
-        ConfigError: not such a file; the first bad event is named.
+        ConfigError: not such a file (the first bad event is named), fewer nodes than it names, an event before its first
+            day, or all events at one time.
     """
     try:
-        events = json.loads(path.read_text(encoding="utf-8"))
+        events = json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as error:
         raise ConfigError(f"trace {path}: {error}") from error
     if not isinstance(events, list) or not events:
         raise ConfigError(f"trace {path}: a non-empty list of events was expected")
     rows, notes = _once([_event(event, index, path) for index, event in enumerate(events)])
-    named = len({row[0] for row in rows})
-    fleet = nodes or max(named, _SERVERS)
     faults = _pair(rows)
     if not faults:
         raise ConfigError(f"trace {path}: no fault_start in it")
-    return Trace(faults, max(row[1] for row in rows), fleet, str(path.name), notes)
+    named, last_s = len({row[0] for row in rows}), max(row[1] for row in rows)
+    early = min(rows, key=lambda row: row[1])
+    start_s = _start_s(early[1], faults) if first_day is None else first_day * DAY_S
+    guesses: dict[str, str] = {}
+    if not (public := _public_nodes(faults, named, last_s)):
+        days = f"days {start_s / DAY_S:.6g} to {last_s / DAY_S:.6g}"
+        guesses |= {} if nodes is not None else {"--trace-nodes": f"fleet taken as the {named} nodes named in it"}
+        guesses |= {} if first_day is not None else {"--trace-from": f"time taken as {days}"}
+    nodes = nodes or public or named
+    if nodes < named:
+        raise ConfigError(f"trace {path}: {named} nodes are named in it, the fleet is said to have {nodes}")
+    if early[1] < start_s:
+        raise ConfigError(
+            f"trace {path}: {early[2]} of node {early[0]} is on day {early[1] / DAY_S:.6g}, before the first day given, "
+            f"{start_s / DAY_S:.6g}"
+        )
+    if last_s <= start_s:
+        raise ConfigError(
+            f"trace {path}: the trace spans no time: its events are all on day {last_s / DAY_S:.6g}, on which it begins"
+        )
+    since = tuple(fault.since(start_s) for fault in faults)
+    return Trace(since, last_s - start_s, nodes, str(path.name), (*notes, *_taken(guesses)))
+
+
+def _public_nodes(faults: Sequence[Fault], named: int, last_s: float) -> int | None:
+    """Servers of the public InfiniteHBD trace, told by its faults, nodes and days: it names only those that failed."""
+    known = sum(count for _, count in INFINITEHBD_COUNTS.values())
+    servers = sum(INFINITEHBD_NODES_BY_FAULTS.values())
+    is_public = (
+        len(faults) == known
+        and named == servers - INFINITEHBD_NODES_BY_FAULTS[0]
+        and math.isclose(last_s, INFINITEHBD_DAYS * DAY_S, rel_tol=1e-9)
+    )
+    return servers if is_public else None
+
+
+def _start_s(first_s: float, faults: Sequence[Fault]) -> float:
+    """Day 0, or the first event where so long a quiet time before it is not of the same trace (a part cut out, say)."""
+    if len(faults) < 2:
+        return 0.0
+    mean_gap_s = (faults[-1].at_s - faults[0].at_s) / (len(faults) - 1)
+    return first_s if 0 < mean_gap_s * _QUIET_GAPS < first_s else 0.0
+
+
+def _taken(guesses: Mapping[str, str]) -> list[str]:
+    """What was guessed about a trace, by the words that say otherwise."""
+    if not guesses:
+        return []
+    return [f"{', '.join(guesses.values())}; {' and '.join(guesses)} say{'s' * (len(guesses) == 1)} otherwise"]
 
 
 Row = tuple[str, float, str, dict[str, str]]
@@ -172,11 +229,6 @@ def _few(faults: int) -> list[str]:
     longest, shortest = faults / gamma_quantile(faults, 0.05), faults / gamma_quantile(faults + 1, 0.95)
     count = f"{faults} faults are" if faults > 1 else "one fault is"
     return [f"{count} few: the MTTI may be {shortest:.2g} to {longest:.2g} times the one shown (90 % interval)"]
-
-
-def table_from_trace(path: Path) -> FailureTable:
-    """Reads and fits in one go, for `--trace`."""
-    return table_of(read_trace(path))
 
 
 def weibull_shape(gaps_s: Sequence[float]) -> float:

@@ -153,7 +153,15 @@ def _fleets() -> Iterator[Vector]:
     )
     yield _v("V23a", "pairs", {"nodes": "16"}, "survival", "0.93333", "1 - 1/(n-1)")
     yield _v("V23b", "pairs", {"nodes": "1000"}, "survival", "0.99900", "1 - 1/(n-1)")
-    yield _v("V24", "spares", {"nodes": "1024", "down_ratio": "0.001"}, "spares", "4", "P99 of a binomial", 1e-9)
+    yield _v(
+        "V24",
+        "spares",
+        {"nodes": "1024", "down_ratio": "0.001"},
+        "spares",
+        "4",
+        "P99 of a binomial, and of Poisson",
+        1e-9,
+    )
     base = {"gpus_per_node": "8", "per_node_day": "3.79e-3", "stall_s": "30"}
     for suffix, gpus, tau, waste in (
         ("a", "1000", "3308", "0.018"),

@@ -1,6 +1,7 @@
 """The report as one page that needs no network: numbers embedded, curves drawn by a port of the planner's own search.
 
-Owns:      what is embedded. The arithmetic of the page is `report.js`, its looks `report.html`, its wiring `page.js`.
+Owns:      what is embedded. The arithmetic of the page is `report.js` and `search.js`, its looks `report.html`, its wiring
+           `page.js`.
 Promises:  one file; moving a slider gives what `hinan plan` would give with that input (tested in a browser).
 Never:     loads anything: no fonts, no scripts, no addresses.
 """
@@ -19,13 +20,16 @@ from hinan.plan import costs
 from hinan.plan.answer import Answer
 from hinan.plan.checks import Infeasible
 from hinan.plan.demands import checked_design
-from hinan.plan.design import Variant, bounds_of, build_levels, restart_parts_s, usable_variants
+from hinan.plan.design import Variant, bounds_of, build_levels, preference, restart_parts_s, usable_variants
 from hinan.plan.explain import explain, shown
 from hinan.plan.failures import FailureClass, FailureTable, Tier
 from hinan.plan.from_settings import scenario_from
 from hinan.plan.measured import MeasuredRun
 from hinan.plan.scale import SIZES
 from hinan.plan.scenario import Scenario
+
+MODEL = ("report.js", "search.js")
+"""The arithmetic of the page."""
 
 
 def report(
@@ -39,8 +43,8 @@ def report(
     page = files("hinan.plan")
     data = json.dumps(_data(found, settings, fitted, measured), allow_nan=False).replace("</", "<\\/")
     text = page.joinpath("report.html").read_text(encoding="utf-8")
-    for mark, part in (("/*MODEL*/", "report.js"), ("/*PAGE*/", "page.js")):
-        text = text.replace(mark, page.joinpath(part).read_text(encoding="utf-8"))
+    for mark, parts in (("/*MODEL*/", MODEL), ("/*PAGE*/", ("page.js",))):
+        text = text.replace(mark, "".join(page.joinpath(part).read_text(encoding="utf-8") for part in parts))
     return text.replace("/*DATA*/", data)
 
 
@@ -49,7 +53,7 @@ def _data(
 ) -> dict[str, Any]:
     scenario, witnesses = found.scenario, found.witnesses
     bounds = bounds_of(scenario)
-    usable = [v for v in usable_variants(scenario)[0] if v.mode == found.design.variant.mode]
+    usable = usable_variants(scenario)[0]
     band = 1.96 * witnesses.simulated_stderr
     closed, exact = witnesses.shown()
     return {
@@ -61,13 +65,14 @@ def _data(
         "usd_per_gpu_hour": scenario.machine.usd_per_gpu_hour,
         "bounds": {"quantum": bounds.quantum_s, "budget": bounds.max_stall_ratio, "fixed": bounds.fixed_first_s},
         "verify": {"cost_s": scenario.restart.verify_s, "fixed_s": scenario.restart.detection_latency_s},
-        "variants": [{"levels": levels} for levels in (_levels(scenario, v) for v in usable) if levels],
+        "variants": [{"levels": levels, "preference": preference(v)} for v in usable if (levels := _levels(scenario, v))],
         "parts": _parts(scenario, usable),
         "scale": _scale(scenario, settings, fitted, measured),
         "classes": [_plain(each) for each in found.classes],
         "warnings": found.warnings,
         "witnesses": f"Three witnesses as planned: closed form {closed}, exact form {exact}, "
-        f"simulation {witnesses.simulated:.4f} ± {band:.4f} ({witnesses.monte_carlo.failures:,} failures).",
+        f"simulation {witnesses.simulated:.4f} ± {band:.4f} ({witnesses.monte_carlo.failures:,} failures, "
+        f"{witnesses.how_far}).",
         "binding": ""
         if found.binding is None
         else f"Binding constraint: {found.binding.name}; {found.binding.what} buys {found.binding.gain_ratio:.4%}.",

@@ -7,6 +7,8 @@ Promises:  closed and exact form are withheld outside their ranges, with the val
 
 from __future__ import annotations
 
+import hashlib
+import math
 from dataclasses import dataclass
 
 from hinan.plan.arrivals import Exponential
@@ -19,9 +21,10 @@ from hinan.plan.montecarlo import Arrivals, Estimate, Track, simulate
 LIVES = 250
 """Simulated lives of one answer: 400 failures each give the share to about a ten-thousandth."""
 AGREE_STDERRS = 3.0
-"""Exact form and simulation agree within this many standard errors. One of some 400 honest answers is outside by chance, so
-an answer outside is simulated once more with more lives before it is called a disagreement."""
-MORE_LIVES = 4
+"""Exact form and simulation agree within this many standard errors; one of some 400 honest answers is outside by chance."""
+AGAIN_STDERRS, MORE_LIVES = 2.0, 4
+"""Further apart than this, the simulation is done once more with so many times the lives, and the answer says so: that run
+is drawn anew, takes the first one's place whatever it says, and only then may they disagree."""
 LAG_LIMIT = 2.0
 """Longest lag of a cause, in its own mean times between failures, up to which simulations have confirmed the exact form."""
 LAGS_TO_SETTLE, LAGS_COUNTED, MOST_FAILURES = 10, 20, 20_000
@@ -40,6 +43,11 @@ class Witnesses:
     verify_ratio: float
     agree: bool
     """Whether the exact form, withheld or not, is within `AGREE_STDERRS` of the simulation."""
+    apart_stderrs: float
+    """Simulation minus exact form, withheld or not, in standard errors of the simulation."""
+    first_apart_stderrs: float | None
+    """The same of a first run with fewer lives that was too far away to be left alone; None: there was only one run."""
+    seed: int
 
     @property
     def simulated(self) -> float:
@@ -50,6 +58,17 @@ class Witnesses:
     def simulated_stderr(self) -> float:
         """Standard error of `simulated`."""
         return self.monte_carlo.stderr / (1 + self.verify_ratio)
+
+    @property
+    def how_far(self) -> str:
+        """In a sentence: how far apart simulation and exact form are, and whether that is a second run."""
+        text = f"{abs(self.apart_stderrs):.1f} standard errors from the exact form"
+        if self.first_apart_stderrs is None:
+            return text
+        return (
+            f"{text}; it is a second run with {MORE_LIVES} times the lives, for the first one was "
+            f"{abs(self.first_apart_stderrs):.1f} of its own away"
+        )
 
     def shown(self) -> tuple[str, str]:
         """Closed and exact form as four digits, or "refused"."""
@@ -75,24 +94,38 @@ def rates_per_s(design: Design) -> tuple[float, ...]:
     return tuple(cause.per_s for level in design.levels for cause in level.causes)
 
 
+def seed_of(design: Design) -> int:
+    """A seed that follows from what is simulated: the same question has the same answer, and another one other luck."""
+    numbers = repr((track_of(design), rates_per_s(design)))
+    return int.from_bytes(hashlib.sha256(numbers.encode()).digest()[:4], "big")
+
+
 def question(
-    design: Design, *, arrivals: Arrivals | None = None, lives: int = LIVES, failures_per_life: int = 400, seed: int = 1
+    design: Design,
+    *,
+    arrivals: Arrivals | None = None,
+    lives: int = LIVES,
+    failures_per_life: int = 400,
+    seed: int | None = None,
 ) -> Witnesses:
-    """All three witnesses on one design. Without `arrivals` failures are exponential."""
+    """All three witnesses on one design. Without `arrivals` failures are exponential; without `seed` it is `seed_of` it."""
+    seed = seed_of(design) if seed is None else seed
     loss = first_order_loss(design.levels, design.pattern.intervals_s())
     refused = None
     if loss > ADDITIVE_LOSS_LIMIT:
         refused = f"it would say {1 - loss:.3f}; additive forms are refused where the loss passes {ADDITIVE_LOSS_LIMIT}"
     kept = exact_ettr(design.levels, design.pattern)
     estimate = _simulated(design, arrivals, lives, failures_per_life, seed)
-    if arrivals is None and not _agree(kept, estimate):  # other arrivals have state, and need not agree
+    exact_refused, first_apart = _lag_refused(design), None
+    # Other arrivals have state, and need not agree.
+    if arrivals is None and exact_refused is None and abs(_apart(kept, estimate)) > AGAIN_STDERRS:
+        first_apart = _apart(kept, estimate)
         estimate = _simulated(design, arrivals, MORE_LIVES * lives, failures_per_life, seed + 1)
-    agree = _agree(kept, estimate)
+    apart = _apart(kept, estimate)
+    agree = abs(apart) <= AGREE_STDERRS
     share = design.verify_ratio
-    exact_refused = _lag_refused(design)
     if exact_refused is None and arrivals is None and not agree:
-        apart = abs(kept - estimate.ettr) / estimate.stderr
-        exact_refused = f"the simulation of the same failures is {apart:.1f} standard errors away"
+        exact_refused = f"the simulation of the same failures is {abs(apart):.1f} standard errors away"
     if exact_refused:
         exact_refused = f"it would say {kept / (1 + share):.4f}; {exact_refused}"
     return Witnesses(
@@ -103,6 +136,9 @@ def question(
         monte_carlo=estimate,
         verify_ratio=share,
         agree=agree,
+        apart_stderrs=apart,
+        first_apart_stderrs=first_apart,
+        seed=seed,
     )
 
 
@@ -117,8 +153,10 @@ def _simulated(design: Design, arrivals: Arrivals | None, lives: int, failures_p
     )
 
 
-def _agree(kept: float, estimate: Estimate) -> bool:
-    return abs(kept - estimate.ettr) <= AGREE_STDERRS * estimate.stderr
+def _apart(kept: float, estimate: Estimate) -> float:
+    if estimate.stderr == 0:
+        return 0.0 if kept == estimate.ettr else math.inf
+    return (estimate.ettr - kept) / estimate.stderr
 
 
 def _lag_refused(design: Design) -> str | None:

@@ -23,7 +23,7 @@ from hinan.plan.policy import Policy
 from hinan.plan.scenario import RestartParts
 from hinan.plan.world import Happening
 
-_WAITING = "waiting for a node"
+WAITING = "waiting for a node"
 _NODE_OUT = (FailureClass.GPU, FailureClass.MEMORY, FailureClass.NODE, FailureClass.RACK, FailureClass.SILENT)
 
 
@@ -198,7 +198,7 @@ class Year:
 
     def _break_off(self, at_s: float) -> None:
         """A failure in the middle of a restart: what was still to come of it is struck from the books."""
-        while self.downs and self.downs[-1][2] > at_s and self.downs[-1][0] != _WAITING:
+        while self.downs and self.downs[-1][2] > at_s and self.downs[-1][0] != WAITING:
             name, start_s, end_s = self.downs.pop()
             back_s = max(start_s, at_s)
             self.books.add(name, back_s - end_s)
@@ -265,7 +265,7 @@ class Year:
         for _ in range(count):
             self._collect_repairs()
             if self.spares == 0 and self.repairs:
-                self._down(_WAITING, max(0.0, self.repairs[0] - self.now_s))
+                self._down(WAITING, max(0.0, self.repairs[0] - self.now_s))
                 self._collect_repairs(force=True)
             self.spares = max(0, self.spares - 1)
         self.books.least_spares = min(self.books.least_spares, self.spares)

@@ -1,0 +1,39 @@
+"""A refusal says what counts, in the words that were typed, and nothing beside it."""
+
+import pytest
+
+from hinan.plan.checks import Infeasible
+from hinan.plan.nearest import solve_settings
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "nearest", "silent_about"),
+    [
+        ("gpus=8 params=1B tiers=ram,peer,shared", "tier peer cannot be used here: one node has no peer",
+         {"tiers": "ram,shared"}, "state_bytes"),
+        ("gpus=64 params=1B mode=ring tiers=ram,shared", "tier ram cannot be used here: ring mode keeps no image in RAM",
+         {"tiers": "shared"}, "state_bytes"),
+        ("gpus=64 params=1B tiers=ram,peer,shared peers=0", "--peers 0 and --tiers ram,peer,shared contradict each other",
+         {"peers": ""}, "cannot be used"),
+        ("gpus=8 params=1B tiers=ram", "no copy survives a failure of class node on ram alone (default: failures)",
+         {"tiers": "ram,shared"}, "floor_s"),
+        ("gpus=8 params=1B latency=1s verify=2min", "corruption is to be seen within 1 s",
+         {"latency": "240s"}, "interruption"),
+        ("gpus=8 params=1B latency=0.5s", "a verification takes 1 s of training (guessed: restart.verify_s)",
+         {"latency": "2s"}, "interruption"),
+        ("gpus=16384 params=70B verify=5000000d", "corruption strikes every",
+         {"verify": "194400s"}, "interruption"),
+        ("gpus=16384 params=70B rate=5", "a restart takes", {"rate": "0.266"}, "say the same thing"),
+    ],
+)  # fmt: skip
+def test_a_refusal_names_the_reason_and_what_was_typed(
+    words: str, said: str, nearest: dict[str, str], silent_about: str
+) -> None:
+    """What contradicts what, with the inputs that it rests on and no others; corrected in the words that were given."""
+    asked = dict(word.split("=") for word in words.split())
+    with pytest.raises(Infeasible) as refused:
+        solve_settings(asked)
+    assert said in " ".join(refused.value.impossible)
+    assert silent_about not in " ".join(refused.value.impossible)
+    assert refused.value.nearest == nearest
+    solve_settings({name: text for name, text in {**asked, **nearest}.items() if text})
