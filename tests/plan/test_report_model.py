@@ -16,9 +16,10 @@ LLAMA = "gpus=16384 params=405B step=5s"
 
 @pytest.mark.parametrize(
     "words",
-    [LLAMA, f"{LLAMA} latency=1d", "gpus=16384 params=405B mtti=3000s", f"{LLAMA} interval=5min max-stall=1%",
+    [LLAMA, f"{LLAMA} latency=1d", f"{LLAMA} interval=5min max-stall=1%",
      "gpus=1675 params=348B step=1.32s mtti=885.2s drain=3.79s max-stall=0.0269%",
-     "gpus=1024 params=70B step=3s max-stall=0.05% stall=5s store-bandwidth=5GB/s"],
+     pytest.param("gpus=16384 params=405B mtti=3000s", marks=pytest.mark.slow),
+     pytest.param("gpus=1024 params=70B step=3s max-stall=0.05% stall=5s store-bandwidth=5GB/s", marks=pytest.mark.slow)],
 )  # fmt: skip
 def test_the_page_computes_what_was_planned(words: str) -> None:
     """With all sliders at 1: the same intervals, the same ETTR."""
