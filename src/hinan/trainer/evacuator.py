@@ -128,7 +128,7 @@ class Evacuator:
         self._cadence = CadenceKeeper(
             self._arena, self._identity.rank, self._identity.world_size, attempt, (asked.every, asked.commit_every), first
         )
-        self._step = 0
+        self._step, self._ended_iteration = 0, 0
         self._last: Handle | None = None
         self._prepared = False
         self._ended = self._closed = False  # the loop has ended; the run was closed, too
@@ -180,7 +180,8 @@ class Evacuator:
         if self.resumed is None:
             raise ConfigError("call evac.restore() once before the first evac.step(); it returns 0 on an empty target")
         self._refuse_closed()
-        self._step += 1
+        # In one statement: after an interrupt the number of steps and the iteration that ended with them still fit.
+        self._step, self._ended_iteration = self._step + 1, self._gate.iteration
         self._pace.boundary(time.monotonic())
         self._gate.at_boundary()
         if self._cadence.next_look and self._step >= self._cadence.next_look:
@@ -229,7 +230,7 @@ class Evacuator:
         commit_at = self._step if wait == "committed" else self._cadence.now.commit_at(self._step)
         if already and self._last is not None:
             handle = self._last
-        elif self._gate.is_passed:
+        elif self._gate.was_passed_after(self._ended_iteration):
             raise ConfigError(
                 f"evac.evacuate() in the middle of an iteration: an optimizer has stepped since step {self._step} was "
                 "counted, and the next one is not finished. Call it right behind evac.step(); in a signal's handler set a "

@@ -141,9 +141,13 @@ class Gate:
         self._handles = []
 
     @property
-    def is_passed(self) -> bool:
-        """Whether an optimizer has begun a step, or a gate was passed by hand, since the last boundary."""
-        return self._passed_in == self._iteration
+    def iteration(self) -> int:
+        """Number of the iteration that goes on; at a boundary, until it was told of it, of the one that ends there."""
+        return self._iteration
+
+    def was_passed_after(self, iteration: int) -> bool:
+        """Whether an optimizer has begun a step, or a gate was passed by hand, in a later iteration than this one."""
+        return self._passed_in > iteration
 
     @property
     def ended(self) -> int:
