@@ -57,10 +57,7 @@ def wait_for_no_arena(ram: Path) -> None:
 
 def wait_for_slot(evac: Any) -> None:
     """Wait until the slot of the next evacuation is there, mapped and touched in this process."""
-    liaison = evac._liaison
-    with liaison._changed:
-        if not liaison._changed.wait_for(lambda: liaison._lease is not None, 120.0):
-            raise TimeoutError("no slot is there")
+    _wait(lambda: evac._liaison._lease is not None, "no slot is there", 120.0)
 
 
 def _wait(reached: Callable[[], bool], complaint: str, timeout_s: float = 30.0) -> None:

@@ -47,6 +47,14 @@ def test_json_has_exactly_the_promised_keys_and_nothing_is_left(tmp_path: Path) 
 
 
 @pytest.mark.slow
+def test_figures_of_training_are_measured(tmp_path: Path) -> None:
+    """Blocks with and without evacuations, whose slots are waited for: what else looks into the trainer's own objects."""
+    done = run(tmp_path, "--only", "blocked", "tiny_blocked", "--json")
+    assert done.returncode == 0, done.stderr
+    assert [row["figure"] for row in json.loads(done.stdout)] == ["blocked", "tiny_blocked"]
+
+
+@pytest.mark.slow
 def test_one_that_is_asked_to_end_leaves_nothing(tmp_path: Path) -> None:
     """SIGTERM while a child evacuates: the child and its agent end, and both directories go."""
     before = set(os.listdir("/dev/shm"))
