@@ -81,8 +81,9 @@ class Evacuation:
     def run(self, handle: Handle, commit_at: int) -> None:
         """Start to evacuate the state as it is now.
 
-        An exception that is not ours (Ctrl-C, a signal's handler of the user) passes through. Either the copies are under
-        way then, and the handle has its flight, or nothing was begun, and the same step may be asked for again.
+        An exception that is not ours (Ctrl-C, a signal's handler of the user) passes through. Either the handle has its
+        flight then, or nothing of it will be sealed, and the same step may be asked for again; copies that were begun are
+        waited for before their slot is used, given away or unmapped (`settle`).
 
         Args:
             commit_at: newest step at or below this one that is to be committed.
