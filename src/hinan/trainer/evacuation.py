@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import MutableMapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -38,6 +39,19 @@ from hinan.trainer.worker import Worker
 log = logging.getLogger("hinan")
 
 
+@dataclass
+class Start:
+    """An evacuation that has begun and is not on its way yet. One that was interrupted stays here until it is asked for
+    again or given up: other ranks may hold its step and wait for this one.
+
+    Attributes:
+        copying: copies that were enqueued and have no flight yet: they may be writing into the slot.
+    """
+
+    handle: Handle
+    copying: Copying | None = None
+
+
 class Evacuation:
     """Evacuates one state, again and again. Used by the training thread; copies land in a thread of its own."""
 
@@ -59,10 +73,7 @@ class Evacuation:
         self._ports: dict[torch.device, DevicePort] = {}
         self._landing = Worker("hinan-land")
         self._newest: Handle | None = None
-        self._interrupted: Handle | None = None
-        """Other ranks may hold its step and wait for this one."""
-        self._adrift: Copying | None = None
-        """Copies that were begun and have no flight yet, or never will: their start was interrupted."""
+        self._start: Start | None = None
         self._settled_stall_s: float | None = None
         """What the evacuation before the newest has cost in all. Its own seal was published before it passed its gate."""
 
@@ -90,28 +101,59 @@ class Evacuation:
         Raises:
             CaptureError, BudgetError, Fenced: this rank gives the step up for all ranks, and the user must know.
         """
-        if self._interrupted is not None and self._interrupted.step != handle.step:
-            self.conclude()
+        before = self._start
+        if before is not None and before.handle.step != handle.step:
+            self._give_up(before.handle)
+        self._start = start = Start(handle, None if before is None else before.copying)
         try:
-            self._run(handle, commit_at)
-            self._interrupted = None
+            self._run(start, commit_at)
         except BaseException:
             if handle.flight is not None:
                 self._under_way(handle.flight)
-            elif handle.lost is None:
-                self._interrupted = handle
-                if self._adrift is None:
-                    self._liaison.give_back_all()
+            elif start.copying is None:
+                self._liaison.give_back_all()
+            if handle.flight is not None or (handle.lost is not None and start.copying is None):
+                self._start = None
             raise
+        self._start = None
+
+    def settle(self) -> None:
+        """Wait until the evacuation on its way, if there is one, is held or lost, and no copy writes any more."""
+        flight = self._gate.flight
+        if flight is not None:
+            flight.finish()
+            flight.wait()
+            self._gate.flight = None
+        if self._start is not None:
+            self._settle(self._start)
 
     def conclude(self) -> None:
-        """An evacuation that was interrupted before it began, and not asked for again, is given up for all ranks."""
-        if self._interrupted is not None:
-            self._lose(self._interrupted, "it was interrupted before it began")
-            self._interrupted = None
+        """The same, and a step that was interrupted before it was on its way is given up for all ranks."""
+        self.settle()
+        if self._start is not None:
+            self._give_up(self._start.handle)
+            self._start = None
 
-    def _run(self, handle: Handle, commit_at: int) -> None:
-        began = time.monotonic()
+    def end(self) -> None:
+        """Nothing will be evacuated any more: the threads end."""
+        self._landing.end()
+        for port in self._ports.values():
+            port.end()
+
+    def _settle(self, start: Start) -> None:
+        """Copies without a flight: wait until none writes any more. Only then is their slot given back, or unmapped."""
+        if start.copying is not None:
+            for port in self._ports.values():
+                port.reach(port.record(port.side_stream()))
+            self._liaison.give_back_all()
+            start.copying = None
+
+    def _give_up(self, handle: Handle) -> None:
+        if handle.lost is None:
+            self._lose(handle, "it was interrupted before it began")
+
+    def _run(self, start: Start, commit_at: int) -> None:
+        handle, began = start.handle, time.monotonic()
         self.settle()
         before, self._newest = self._newest, handle
         self._settled_stall_s = before.stall_s if before is not None and before.held else None
@@ -125,6 +167,7 @@ class Evacuation:
                 raise
             if isinstance(error, OSError):  # the arena was taken away under us
                 self._lose(handle, f"its slot could not be mapped: {error}")
+                self._liaison.give_back_all()
                 return
             self._lose(handle, str(error))
             if isinstance(error, ArenaFull):  # asked for again at the next evacuation
@@ -134,49 +177,27 @@ class Evacuation:
             self._lose(handle, "no slot was free in time (the agent is slow or every slot is needed)")
             return
         try:
-            self._launch(handle, plan, slot, captured, commit_at, began)
+            self._launch(start, plan, slot, captured, commit_at, began)
         except Exception as error:
             if is_from_handler(error):
                 raise
             # No device memory for a bucket, say: that costs this step, not the training.
             self._lose(handle, f"the copy could not be started: {error!r}")
-            self._settle_adrift()
+            self._settle(start)
             self._liaison.give_back(slot.name)
             self._liaison.want(plan.image_bytes)
-
-    def settle(self) -> None:
-        """Wait until the evacuation on its way, if there is one, is held or lost."""
-        flight = self._gate.flight
-        if flight is not None:
-            flight.finish()
-            flight.wait()
-            self._gate.flight = None
-        self._settle_adrift()
-
-    def _settle_adrift(self) -> None:
-        """Copies without a flight: wait until none writes any more. Only then is their slot given back, or unmapped."""
-        if self._adrift is not None:
-            for port in self._ports.values():
-                port.reach(port.record(port.side_stream()))
-            self._liaison.give_back_all()
-            self._adrift = None
-
-    def end(self) -> None:
-        """Nothing will be evacuated any more: the threads end."""
-        self._landing.end()
-        for port in self._ports.values():
-            port.end()
 
     def _look(self) -> Captured:
         captured = self._capture.take()
         self._gate.learn(captured)
         return captured
 
-    def _launch(self, handle: Handle, plan: Plan, slot: SlotMap, captured: Captured, commit_at: int, began: float) -> None:
+    def _launch(self, start: Start, plan: Plan, slot: SlotMap, captured: Captured, commit_at: int, began: float) -> None:
+        handle = start.handle
         lanes, gates = self._overlap.split(plan, captured)
         gated = (name for lane in lanes.values() for part in lane.later for name in part.members)
         watched = watch((name, captured.tensors[name]) for name in gated)
-        self._adrift = copying = Copying(slot)
+        start.copying = copying = Copying(slot)
         enqueue(copying, plan, lanes, captured.tensors, self._port)
         # The values are of this moment: they are made text before the trainer goes on, as the ungated copies are.
         small = self._inventory.small(captured.values, captured.tensors, plan.header_sum)
@@ -200,7 +221,7 @@ class Evacuation:
         handle.image_bytes, handle.ungated_bytes, handle.flight = plan.image_bytes, copying.ungated_bytes, flight
         handle.blocked_s = time.monotonic() - began
         self._under_way(flight)
-        self._adrift = None
+        start.copying = None
         if not gates:
             self.settle()  # nothing may be read after this call: it is held now
 

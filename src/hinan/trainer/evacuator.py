@@ -261,7 +261,6 @@ class Evacuator:
         self._ended = True
         try:
             self._evacuation.conclude()
-            self._evacuation.settle()
             self._say_closed(keep_ram)
             self._evacuation.end()
             self._closed = True
@@ -285,7 +284,6 @@ class Evacuator:
             self._ended = self._closed = True
             atexit.unregister(self._at_exit)
             self._evacuation.conclude()
-            self._evacuation.settle()
             self._evacuation.end()
             self._gate.close()
             self._liaison.close()
