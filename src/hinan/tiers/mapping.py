@@ -7,6 +7,7 @@ import ctypes
 import mmap
 import os
 import stat
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -138,6 +139,22 @@ def anonymous(size_bytes: int) -> memoryview:
         mapped.madvise(mmap.MADV_HUGEPAGE)
     mapped.madvise(mmap.MADV_DONTFORK)
     return memoryview(mapped)
+
+
+def keep_only(view: memoryview, parts: Iterable[tuple[int, int]]) -> None:
+    """Give back all whole pages of `anonymous` memory but those of some parts, which live on: forked children inherit them.
+
+    Args:
+        view: the whole of it.
+        parts: (first byte, end) of each, in order, without overlaps.
+    """
+    at = 0
+    for start, end in [*parts, (len(view), len(view))]:
+        first, stop = -(-at // mmap.PAGESIZE) * mmap.PAGESIZE, start // mmap.PAGESIZE * mmap.PAGESIZE
+        if stop > first:
+            _advise(view[first:stop], mmap.MADV_DONTNEED)
+        at = end
+    _advise(view, mmap.MADV_DOFORK)
 
 
 def read_header(image: memoryview, name: str) -> tuple[bytes, Header]:

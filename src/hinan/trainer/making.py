@@ -91,9 +91,14 @@ class Maker:
         self, payload: list[Any], near: torch.Tensor | None, kept: list[tuple[str, torch.Tensor]] | None
     ) -> torch.Tensor:
         name, device_type, *strides = payload
+        # Optimizer state alone: torch resizes no storage of it, as it may one of a parameter.
+        is_moment = near is not None and kept is not None and device_type == "cpu" and not strides
+        adopted = self._tensors.adopt(name) if is_moment else None
         saved = self._tensors[name]
         device = "cpu" if device_type == "cpu" else near.device if near is not None else device_type
-        if strides:
+        if adopted is not None:
+            new = adopted
+        elif strides:
             new = torch.empty_strided(saved.shape, strides[0], dtype=saved.dtype, device="cpu")
             copy_bits(new, saved)
             new = new.to(device)

@@ -213,7 +213,9 @@ class Restore:
             raise DamageError(flaw, file=name)
         _, header = read_header(image, name)
         small = _small(record)
-        matcher = Matcher(SavedTensors(image, header), state)
+        saved = SavedTensors(image, header, is_ours=not from_ram)
+        held.callback(saved.let_go)
+        matcher = Matcher(saved, state)
         writes = matcher.match(small["state"], state)
         rng = load_arrays(small["rng"])
         # Ordering: the generators come last; loading anything after them may draw from them (rule D5).

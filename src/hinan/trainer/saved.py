@@ -1,4 +1,4 @@
-"""The tensors of an image in host memory: looked at, never handed out."""
+"""The tensors of an image in host memory: looked at, and handed out only where nobody else owns the bytes."""
 
 from __future__ import annotations
 
@@ -9,16 +9,27 @@ import torch
 
 from hinan.core.errors import FormatError
 from hinan.formats.image import Header, TensorView
+from hinan.tiers.mapping import keep_only
 from hinan.trainer.layout import SAFETENSORS_WORD, contiguous_stride, dtype_word
 
 _TORCH_DTYPE = {word: dtype for dtype, word in SAFETENSORS_WORD.items()}
 
+ADOPTED_BYTES = 4 << 20
+"""Of tensors from here on a copy costs more than keeping the pages on their edges."""
+TORCH_ALIGNMENT_BYTES = 64
+"""What torch's own allocator gives. A matrix product may round otherwise where its operands lie otherwise."""
+
 
 class SavedTensors:
-    """Tensors of an image by name, as views over its bytes. They must be copied, never handed out."""
+    """Tensors of an image by name, as views over its bytes. They must be copied; `adopt` alone hands one out."""
 
-    def __init__(self, image: memoryview, header: Header) -> None:
-        self._image, self._header = image, header
+    def __init__(self, image: memoryview, header: Header, *, is_ours: bool = False) -> None:
+        """
+        Args:
+            is_ours: the image was read into memory of this process (`anonymous`), where nobody else will write.
+        """
+        self._image, self._header, self._is_ours = image, header, is_ours
+        self._adopted: dict[str, tuple[int, int]] = {}
 
     def __contains__(self, name: object) -> bool:
         return name in self._header.views or name in self._header.by_name
@@ -38,6 +49,24 @@ class SavedTensors:
             whole, storage_offset = whole[view.offset_bytes :].clone(), 0
         tensor = torch.empty(0, dtype=dtype, device="cpu")
         return tensor.set_(whole.untyped_storage(), storage_offset + _offset(whole, dtype), view.shape, view.stride)
+
+    def adopt(self, name: str) -> torch.Tensor | None:
+        """The tensor itself, for the state to keep; None where it must be copied. Each is given away once.
+
+        Ownership: it keeps the memory of the whole image mapped; `let_go` gives back the pages of all that is not adopted.
+        """
+        entry = self._header.by_name.get(name)
+        if not self._is_ours or entry is None or name in self._header.views or name in self.shared:
+            return None
+        if entry.size_bytes < ADOPTED_BYTES or entry.offset % TORCH_ALIGNMENT_BYTES or name in self._adopted:
+            return None
+        self._adopted[name] = (entry.offset, entry.offset + entry.size_bytes)
+        return self[name]
+
+    def let_go(self) -> None:
+        """Nothing will be looked at any more: what was adopted stays, the rest of an image of ours is given back."""
+        if self._adopted:
+            keep_only(self._image, sorted(self._adopted.values()))
 
     @cached_property
     def shared(self) -> frozenset[str]:
