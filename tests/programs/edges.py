@@ -6,7 +6,9 @@ import gc
 import linecache
 import logging
 import os
+import signal
 import sys
+import sysconfig
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -20,8 +22,14 @@ from safetensors import safe_open
 
 import hinan
 from hinan.core.errors import ConfigError, SavingError
-from hinan.trainer import ending, evacuator, overlap
+from hinan.trainer import ending, overlap
+from tests.harness.job import until
+from tests.harness.threads import names_of_threads
 from tests.programs.torture import start_held_agents
+
+HINAN = os.path.dirname(hinan.__file__)
+LIBRARY, PACKAGES = sysconfig.get_path("stdlib"), sysconfig.get_path("purelib")
+LOGGING = os.path.dirname(logging.__file__)
 
 
 def _begin(rank: int, world_size: int, init_file: str) -> None:
@@ -80,6 +88,7 @@ def one_after_another(target: str, out: str, rank: int, world_size: int, init_fi
         if thread.name.startswith("hinan"):
             thread.join(10)
             assert not thread.is_alive(), thread.name
+    until(lambda: not names_of_threads("hinan"), 10)
     Path(out, "done").touch()
 
 
@@ -119,29 +128,35 @@ def _refused(call: Callable[[], object]) -> bool:
 
 
 def interrupted(target: str, out: str, rank: int, world_size: int, init_file: str, stride: int, start: int = 1) -> None:
-    """Ctrl-C at one line after another of `evac.step()`, each caught by the loop, which asks for the same step again."""
+    """A signal's handler raises at one line after another of `evac.step()`. The loop gets what it raised, whatever that is,
+    and asks for the same step again."""
     _begin(rank, world_size, init_file)
     model = torch.nn.Linear(200, 200)
     optimizer = torch.optim.AdamW(model.parameters())
     evac = hinan.Evacuator(target, {"model": model, "optim": optimizer}, every=1, commit_every=10)
     step = evac.restore()
-    interrupts = _Interrupts(os.path.dirname(evacuator.__file__))
+    interrupts = _Interrupts()
     line, again = start, 0
-    while interrupts.happened:
+    while again == 0 or interrupts.raised is not None:
         model(torch.ones(1, 200)).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
         before = step
-        with suppress(KeyboardInterrupt), interrupts.at(line):
-            evac.step()
-        step = evac._step
-        if interrupts.happened and step > before:
+        try:
+            with interrupts.at(line):
+                evac.step()
+            assert interrupts.raised is None, (line, interrupts.where)
+        except _Interrupts.KINDS as error:
+            assert error is interrupts.raised, (line, interrupts.where)
+        step = evac.finished_steps
+        assert len(names_of_threads("hinan-copy")) <= 1, (line, interrupts.where)
+        if interrupts.raised is not None and step > before:
             handle = evac.evacuate()
             again += 1
-            assert (handle.step, handle.held) == (step, True), line
+            assert (handle.step, handle.held) == (step, True), (line, interrupts.where)
             newest = next(f for f in evac._arena.scan() if f.sealed is not None and f.sealed.step == step)
             with safe_open(evac._arena.path(newest.name), "pt") as image:
-                assert torch.equal(image.get_tensor("model.weight"), model.weight), line
+                assert torch.equal(image.get_tensor("model.weight"), model.weight), (line, interrupts.where)
         line += stride
     evac.evacuate("committed", 30)
     evac.close()
@@ -149,27 +164,34 @@ def interrupted(target: str, out: str, rank: int, world_size: int, init_file: st
 
 
 class _Interrupts:
-    """Raises KeyboardInterrupt in this thread at the n-th line that runs of files below a directory, or of `threading`."""
+    """Has a signal's handler raise in this thread at the n-th line that runs of hinan or of Python's library.
 
-    def __init__(self, directory: str) -> None:
-        self._directory = directory
-        self.happened = True
+    Not in `logging`: what is raised below a handler of it, it prints.
+    """
+
+    KINDS = (KeyboardInterrupt, FileNotFoundError, TimeoutError)
+
+    def __init__(self) -> None:
+        signal.signal(signal.SIGUSR1, self._raise)
+        self._count = 0
+        self.raised: BaseException | None = None
+        self.where = ""
 
     @contextmanager
     def at(self, line: int) -> Iterator[None]:
-        left, self.happened = line, False
+        left, self.raised = line, None
 
         def trace(frame: FrameType, event: str, _: object) -> Any:
             nonlocal left
             path = frame.f_code.co_filename
-            if path != threading.__file__ and not path.startswith(self._directory):
+            if not path.startswith((HINAN, LIBRARY)) or path.startswith((LOGGING, PACKAGES)) or self.raised is not None:
                 return None
             # Not where a `with` statement is left: Python lets no signal's handler in between body and `__exit__`.
             if event == "line" and not linecache.getline(path, frame.f_lineno).lstrip().startswith("with "):
                 left -= 1
                 if left == 0:
-                    self.happened = True
-                    raise KeyboardInterrupt
+                    self.where = f"{path}:{frame.f_lineno}"
+                    signal.raise_signal(signal.SIGUSR1)
             return trace
 
         sys.settrace(trace)
@@ -177,6 +199,11 @@ class _Interrupts:
             yield
         finally:
             sys.settrace(None)
+
+    def _raise(self, *_: object) -> None:
+        self._count += 1
+        self.raised = self.KINDS[self._count % 3]("the loop's own")
+        raise self.raised
 
 
 def interrupted_and_left(target: str, out: str, rank: int, world_size: int, init_file: str) -> None:

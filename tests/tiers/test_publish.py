@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 from pathlib import Path
 from typing import Any
@@ -39,8 +40,14 @@ def test_a_publish_that_fails_leaves_nothing(call: str, tmp_path: Path, monkeypa
     def fail(*arguments: Any, **more: Any) -> None:
         raise OSError(errno.EIO, "planted")
 
+    class Failing(io.FileIO):
+        write = fail  # type: ignore[assignment]
+
     with monkeypatch.context() as patch:
-        patch.setattr(os, call, fail)
+        if call in ("open", "write"):
+            patch.setattr(io, "FileIO", fail if call == "open" else Failing)
+        else:
+            patch.setattr(os, call, fail)
         with pytest.raises(OSError, match="planted"):
             publish(tmp_path / "fact", b"data", power_safe=True)
     assert names(tmp_path) == []

@@ -27,14 +27,15 @@ def started(tensor: torch.Tensor) -> Copying:
     return copying
 
 
+def interrupted() -> None:
+    raise TimeoutError("the loop's own watchdog")
+
+
 def test_an_exception_of_the_loop_passes_through_the_gate(monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal's handler may raise while the trainer waits. It reaches the loop, and the next boundary waits again."""
     ended: list[Flight] = []
     copying = started(torch.ones(8))
     flight = Flight(copying, frozenset({"o"}), [], ended.append, check_bits=False)
-
-    def interrupted() -> None:
-        raise TimeoutError("the loop's own watchdog")
 
     with monkeypatch.context() as patch:
         patch.setattr(copying, "hold_back", interrupted)
@@ -46,6 +47,22 @@ def test_an_exception_of_the_loop_passes_through_the_gate(monkeypatch: pytest.Mo
     flight.land()
     assert ended == [flight]
     assert (flight.torn, flight.failure) == (None, None)
+
+
+def test_after_an_interrupted_gate_the_watch_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D3: the gate was not passed, so nobody may write; who does before the copies have ended is seen."""
+    tensor, go, move = torch.ones(8), threading.Event(), hostport.memmove
+    with monkeypatch.context() as patch:
+        patch.setattr(hostport, "memmove", lambda *arguments: (go.wait(10), move(*arguments)))
+        copying = started(tensor)
+        flight = Flight(copying, frozenset({"o"}), watch([("t", tensor)]), lambda flight: None, check_bits=False)
+        patch.setattr(copying, "hold_back", interrupted)
+        with pytest.raises(TimeoutError, match="own watchdog"):
+            flight.hold(["o"])
+        tensor.zero_()
+        go.set()
+        flight.land()
+    assert flight.torn == "t"
 
 
 def test_a_copy_that_failed_is_given_up_whoever_waits_first(monkeypatch: pytest.MonkeyPatch) -> None:

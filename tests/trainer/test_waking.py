@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 import threading
 import time
@@ -112,3 +113,29 @@ def test_no_lock_that_is_written_in_python(package: str) -> None:
         if isinstance(node, ast.Attribute) and ast.unparse(node) in PYTHON_LOCKS
     ]
     assert uses == []
+
+
+FILE_ERRORS = re.compile(r"\b(Exception|OSError|\w+(Found|Exists|Timeout|Directory|Lookup|Connection|Permission)Error)\b")
+BELOW_NO_HANDLER = {"worker.py:_run", "reading.py:_work", "flight.py:land", "liaison.py:_live"}
+"""What other threads do: the interpreter runs handlers of signals in the main thread."""
+
+
+@pytest.mark.parametrize("package", ["trainer", "tiers", "host"])
+def test_no_error_of_a_handler_is_taken_for_ours(package: str) -> None:
+    """Whoever catches an error of the system's and does not pass it on says `ours`."""
+    found = []
+    for path in (SOURCES / package).glob("*.py"):
+        for function in ast.walk(ast.parse(path.read_text())):
+            if isinstance(function, ast.FunctionDef) and f"{path.name}:{function.name}" not in BELOW_NO_HANDLER:
+                found += [f"{path.name}:{node.lineno}" for node in ast.walk(function) if _swallows(node)]
+    assert found == []
+
+
+def _swallows(node: ast.AST) -> bool:
+    if isinstance(node, ast.ExceptHandler):
+        caught = ast.unparse(node.type) if node.type is not None else "Exception"
+        ends_so = isinstance(node.body[-1], ast.Raise) and node.body[-1].exc is None
+        return bool(FILE_ERRORS.search(caught)) and not caught.startswith("ours(") and not ends_so
+    if isinstance(node, ast.Call) and ast.unparse(node.func) in ("suppress", "contextlib.suppress"):
+        return bool(FILE_ERRORS.search(", ".join(map(ast.unparse, node.args))))
+    return False

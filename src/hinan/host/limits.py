@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 from hinan.core.budget import RAM_BUDGET, Limit
+from hinan.host.signals import ours
 
 _UNLIMITED_BYTES = 1 << 60
 
@@ -74,7 +75,7 @@ def _left_under(directory: Path, limit_name: str, usage_name: str, stat_name: st
         limit_text = (directory / limit_name).read_text().strip()
         usage = int((directory / usage_name).read_text())
         stat = dict(line.split() for line in (directory / stat_name).read_text().splitlines())
-    except (OSError, ValueError):
+    except ours(OSError, ValueError):
         return None
     if limit_text == "max" or int(limit_text) >= _UNLIMITED_BYTES:
         return None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from hinan.host.signals import ours, suppress_ours
 
 IN_RAM = frozenset({"tmpfs", "ramfs", "hugetlbfs"})
 AT_ONCE = IN_RAM | {"ext4", "ext3", "ext2", "xfs", "btrfs", "zfs", "f2fs", "overlay", "bcachefs"}
@@ -31,7 +32,7 @@ def file_system_type(path: Path, *, root: Path = Path("/")) -> str:
     number = f"{os.major(device)}:{os.minor(device)}"
     try:
         lines = (root / "proc/self/mountinfo").read_text().splitlines()
-    except OSError:
+    except ours(OSError):
         return UNKNOWN
     kinds = [line.partition(" - ")[2].split()[0] for line in lines if line.split()[2] == number]
     return kinds[-1] if kinds else UNKNOWN
@@ -42,7 +43,7 @@ def file_system(path: Path) -> int:
     while True:
         try:
             return path.stat().st_dev
-        except (FileNotFoundError, NotADirectoryError):
+        except ours(FileNotFoundError, NotADirectoryError):
             path = path.parent
 
 
@@ -62,6 +63,6 @@ def wait_until_seen(seen: Callable[[], bool], directory: Path) -> bool:
         if time.monotonic() >= deadline:
             return False
         time.sleep(_LOOK_EVERY_S)  # a name that becomes visible has no event on a network file system
-        with contextlib.suppress(OSError):
+        with suppress_ours(OSError):
             os.listdir(directory)  # noqa: PTH208
     return True

@@ -16,6 +16,8 @@ import platform
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
+from hinan.host.signals import suppress_ours
+
 _CALLS = {"x86_64": (237, 239), "aarch64": (235, 236), "riscv64": (235, 236), "ppc64le": (259, 260)}
 """Numbers of mbind and get_mempolicy; glibc has no wrapper for them, and libnuma is not everywhere."""
 
@@ -73,14 +75,14 @@ class KernelMemory:
             os.sched_setaffinity(0, before)
 
     def node_of(self, fd: int, offset_bytes: int) -> int | None:
-        with contextlib.suppress(OSError), _mapped(fd, offset_bytes, mmap.PAGESIZE, mmap.PROT_READ) as address:
+        with suppress_ours(OSError), _mapped(fd, offset_bytes, mmap.PAGESIZE, mmap.PROT_READ) as address:
             return self.node_at(address)
         return None
 
     def node_at(self, address: int) -> int | None:
         """The node on which the page at an address of this process lies; None where the kernel does not say."""
         node = ctypes.c_int(-1)
-        with contextlib.suppress(OSError):
+        with suppress_ours(OSError):
             _call(1, ctypes.addressof(node), 0, 0, address, _MPOL_F_NODE | _MPOL_F_ADDR)
         return node.value if node.value >= 0 else None
 

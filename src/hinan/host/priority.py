@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import platform
 import threading
+
+from hinan.host.signals import suppress_ours
 
 NICE = 10
 """A tenth of a processor that training wants too. With 19 it would be a seventieth, and a thread that is kept waiting with
@@ -22,7 +23,7 @@ def yield_to_training() -> None:
     Linux keeps both for each thread. Not the idle classes: on a busy host a drain would starve, and commits with it.
     """
     me = threading.get_native_id()
-    with contextlib.suppress(OSError):
+    with suppress_ours(OSError):
         os.setpriority(os.PRIO_PROCESS, me, max(NICE, os.getpriority(os.PRIO_PROCESS, me)))
     number = _IOPRIO_SET.get(platform.machine())
     if number is not None:

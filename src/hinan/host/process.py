@@ -7,6 +7,8 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
+from hinan.host.signals import ours
+
 _PRIVATE = ("RssAnon", "RssFile")
 _STATE, _START_TICKS = 2, 21  # fields of /proc/<pid>/stat, counted from 0 (proc(5) counts from 1)
 
@@ -28,7 +30,7 @@ class Process:
 def _stat(pid: int) -> list[str] | None:
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
+    except ours(FileNotFoundError, ProcessLookupError):
         return None
     # The command name may hold spaces and parentheses; fields are counted after its last one.
     head, _, tail = text.rpartition(")")
@@ -50,7 +52,7 @@ def private_bytes(pid: int) -> int:
     """Resident memory of a process without the files in RAM that it maps; 0 if there is none."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except (FileNotFoundError, ProcessLookupError):
+    except ours(FileNotFoundError, ProcessLookupError):
         return 0
     kib = {name: int(value.split()[0]) for name, _, value in (line.partition(":") for line in lines) if name in _PRIVATE}
     return sum(kib.values()) * 1024
@@ -63,7 +65,7 @@ def open_pidfd(who: Process) -> int | None:
     """
     try:
         fd = os.pidfd_open(who.pid)
-    except ProcessLookupError:
+    except ours(ProcessLookupError):
         return None
     # Ordering: the start time is read after pidfd_open, so that a recycled pid is noticed.
     if not who.is_alive:
@@ -79,7 +81,7 @@ def kill(who: Process, number: signal.Signals) -> bool:
         return False
     try:
         signal.pidfd_send_signal(fd, number)
-    except ProcessLookupError:
+    except ours(ProcessLookupError):
         return False
     finally:
         os.close(fd)

@@ -14,7 +14,7 @@ import msgspec
 
 from hinan.core.errors import AgentError
 from hinan.formats import messages
-from hinan.host.signals import is_from_handler
+from hinan.host.signals import ours, suppress_ours
 
 _READ_BYTES = 1 << 16
 _SOCKET_PATH_BYTES = 107
@@ -53,10 +53,8 @@ class AgentClient:
         try:
             with short_path(path) as name:
                 self._socket.connect(name)
-        except OSError as error:
+        except ours(OSError) as error:
             self._socket.close()
-            if is_from_handler(error):
-                raise
             raise AgentError(f"no node agent answers at {path} ({error.strerror or error})", socket=str(path)) from None
 
     def ask(self, request: messages.Request, timeout_s: float) -> messages.Answer:
@@ -77,20 +75,21 @@ class AgentClient:
                 self.last = reply
                 if reply.number == number:
                     return reply.body
-        except (OSError, msgspec.DecodeError) as error:
+        except ours(OSError, msgspec.DecodeError) as error:
             self.close()
-            if is_from_handler(error):
-                raise
             what = type(request).__name__.lower()
             if isinstance(error, TimeoutError):
                 raise AgentError(
                     f"the node agent did not answer {what!r} in {timeout_s:g} s", request=what, timed_out=True
                 ) from None
             raise AgentError(f"the node agent went away during {what!r} ({error})", request=what) from None
+        except BaseException:
+            self.close()  # in the middle of an answer, perhaps
+            raise
 
     def close(self) -> None:
         """Close the connection; read leases taken over it end. Safe to call twice, and from another thread."""
-        with contextlib.suppress(OSError):
+        with suppress_ours(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits for an answer; close alone does not
         self._socket.close()
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from hinan.core.errors import AgentError
 from hinan.host.rpc import AgentClient
+from hinan.host.signals import ours
 
 _LOOK_EVERY_S = 0.02
 START_EVERY_S = 3.0
@@ -28,7 +29,7 @@ def start_agent(target: Path, arena: Path, node: str, attempt: int = 0) -> None:
     """
     try:
         _spawn(target, arena, node, attempt)
-    except (OSError, subprocess.SubprocessError) as error:
+    except ours(OSError, subprocess.SubprocessError) as error:
         raise AgentError(f"no node agent could be started for {arena}: {error}", arena=str(arena)) from error
 
 
@@ -77,6 +78,6 @@ def connect(arena: Path, timeout_s: float, start: tuple[Path, Path, str] | None 
 def _tail(log: Path, lines: int = 5) -> str:
     try:
         last = log.read_text(errors="replace").splitlines()[-lines:]
-    except OSError:
+    except ours(OSError):
         return ""
     return "; its log ends:\n  " + "\n  ".join(last) if last else ""

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from hinan.core.survival import HostFacts
+from hinan.host.signals import ours
 
 _FIRST_ORDINARY_UID = 1000
 
@@ -38,7 +39,7 @@ def host_facts(arena: Path, trainer_pid: int | None, *, root: Path = Path("/")) 
 def _cgroup_text(root: Path, who: str) -> str | None:
     try:
         return (root / "proc" / who / "cgroup").read_text()
-    except OSError:
+    except ours(OSError):
         return None
 
 
@@ -51,7 +52,7 @@ def _is_host_mount(arena: Path, root: Path) -> bool:
 def _mount_of(path: Path, root: Path) -> str | None:
     try:
         lines = (root / "proc/self/mountinfo").read_text().splitlines()
-    except OSError:
+    except ours(OSError):
         return None
     points = [line.split()[4] for line in lines]
     inside = [p for p in points if str(path).startswith(p.rstrip("/") + "/") or p == "/"]
@@ -64,7 +65,7 @@ def _oom_group(root: Path, cgroup: str | None) -> bool | None:
         if controllers == "":
             try:
                 return (root / "sys/fs/cgroup" / path.strip("/") / "memory.oom.group").read_text().strip() == "1"
-            except OSError:
+            except ours(OSError):
                 return None
     return None
 
@@ -75,7 +76,7 @@ def _remove_ipc(root: Path) -> bool | None:
         return False
     try:
         text = (root / "etc/systemd/logind.conf").read_text()
-    except OSError:
+    except ours(OSError):
         return True
     words = [line.split("=", 1)[1].strip().lower() for line in text.splitlines() if line.startswith("RemoveIPC=")]
     return words[-1] in ("yes", "true", "1", "on") if words else True

@@ -27,6 +27,7 @@ from hinan.core.errors import FormatError
 from hinan.core.ids import StepId, parse_slot_name, parse_step_directory, slot_name, step_directory
 from hinan.core.slot import Effect
 from hinan.formats import records
+from hinan.host.signals import ours, suppress_ours
 from hinan.tiers.publish import PART_SUFFIX, part_name, publish, read_fact
 from hinan.tiers.reserve import reserve
 
@@ -81,7 +82,7 @@ class Arena:
         for last in (False, False, True):
             try:
                 self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-            except FileNotFoundError:  # another run that ended has just removed an empty directory above
+            except ours(FileNotFoundError):  # another run that ended has just removed an empty directory above
                 if last:
                     raise
             else:
@@ -103,7 +104,7 @@ class Arena:
         """What the images take."""
         found = 0
         for name in self._names(IMAGE):
-            with contextlib.suppress(FileNotFoundError):
+            with suppress_ours(FileNotFoundError):
                 found += self.path(name).stat().st_size
         return found
 
@@ -119,7 +120,7 @@ class Arena:
     def fact(self, name: str, kind: type[R]) -> R | None:
         """A fact by its file name; None if it is absent or does not parse (then `problems` says why)."""
         path = self.root / name
-        with contextlib.suppress(FileNotFoundError):
+        with suppress_ours(FileNotFoundError):
             stat = path.stat()
             key = (name, stat.st_ino, stat.st_mtime_ns)
             if key not in self._cache:
@@ -143,7 +144,7 @@ class Arena:
         """Names that begin so, in order; unfinished files are not among them."""
         try:
             return sorted(entry.name for entry in os.scandir(self.root) if entry.name.startswith(prefix))
-        except FileNotFoundError:
+        except ours(FileNotFoundError):
             return []
 
     def forget(self, prefix: str) -> None:
@@ -217,13 +218,13 @@ class Arena:
         # Ordering: the lock goes last. Once it is gone another agent may begin here, and must find nothing half removed.
         (self.root / LOCK).unlink(missing_ok=True)
         for directory in (self.root, self.root.parent, self.root.parent.parent):
-            with contextlib.suppress(OSError):
+            with suppress_ours(OSError):
                 directory.rmdir()
 
     def _names(self, suffix: str) -> Iterator[str]:
         try:
             found = sorted(entry.name for entry in os.scandir(self.root) if entry.name.endswith(suffix))
-        except FileNotFoundError:
+        except ours(FileNotFoundError):
             return
         for name in found:
             yield name.removesuffix(suffix)
@@ -236,7 +237,7 @@ class Arena:
         if owner is None:
             self.problems.setdefault(name + IMAGE, f"{self.path(name)} has no readable owner fact")
             return None
-        with contextlib.suppress(FileNotFoundError):
+        with suppress_ours(FileNotFoundError):
             return SlotFiles(
                 name=name,
                 rank=parsed[0],

@@ -14,6 +14,7 @@ from typing import TypeVar
 from hinan.core.errors import FormatError, FormatFromFuture, TargetError
 from hinan.core.lineage import History, Resume, certain
 from hinan.formats import records
+from hinan.host.signals import ours
 from hinan.tiers.publish import publish, read_fact
 
 R = TypeVar("R")
@@ -71,7 +72,7 @@ class Attempts:
         path = self.root / "attempts" / f"{record.attempt:06d}.{suffix}"
         try:
             publish(path, records.encode(record), power_safe=True)
-        except OSError as error:
+        except ours(OSError) as error:
             raise TargetError(
                 f"the target cannot take {path}: {error.strerror or error}. Make room or give write permission, and start "
                 "again; what is committed there stands.",

@@ -7,13 +7,13 @@ Relies on: the source staying unchanged while it is written (a drain pins its sl
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 from hinan.formats.image import ALIGNMENT_BYTES
+from hinan.host.signals import ours, suppress_ours
 from hinan.tiers.publish import part_name, sync_directory
 
 PIECE_BYTES = 8 << 20
@@ -74,7 +74,7 @@ class ImageWriter:
     def discard(self) -> None:
         """Close and remove what is unfinished. Safe to call after any method, also twice."""
         self._close()
-        with contextlib.suppress(OSError):
+        with suppress_ours(OSError):
             self._aside.unlink(missing_ok=True)
 
     def _open(self) -> tuple[int, bool]:
@@ -82,10 +82,10 @@ class ImageWriter:
         if self._size_bytes % ALIGNMENT_BYTES == 0:
             try:
                 return os.open(self._aside, flags | os.O_DIRECT, 0o600), True
-            except OSError as error:
+            except ours(OSError) as error:
                 if error.errno != errno.EINVAL:
                     raise
-                with contextlib.suppress(FileNotFoundError):  # some file systems create the file, then refuse the flag
+                with suppress_ours(FileNotFoundError):  # some file systems create the file, then refuse the flag
                     self._aside.unlink()
         return os.open(self._aside, flags, 0o600), False
 
@@ -96,7 +96,7 @@ class ImageWriter:
         """
         try:
             os.posix_fallocate(self._fd, 0, self._size_bytes)
-        except OSError as error:
+        except ours(OSError) as error:
             if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
                 raise
 
@@ -104,7 +104,7 @@ class ImageWriter:
         while piece:
             try:
                 written = os.pwrite(self._fd, piece, offset)
-            except OSError as error:
+            except ours(OSError) as error:
                 if not (self.direct and error.errno == errno.EINVAL):
                     raise
                 self._leave_direct()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import mmap
 import os
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from hinan.core.errors import FormatError
 from hinan.formats.image import Header, header_bytes, parse_header
+from hinan.host.signals import suppress_ours
 
 HUGE_BYTES = 2 << 20
 """A huge page of x86 and of most ARM kernels. Where they are larger, maps are as they were: pages of the usual size."""
@@ -135,7 +135,7 @@ def anonymous(size_bytes: int) -> memoryview:
     if size_bytes == 0:
         return memoryview(bytearray())
     mapped = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with contextlib.suppress(OSError):  # a kernel without huge pages
+    with suppress_ours(OSError):  # a kernel without huge pages
         mapped.madvise(mmap.MADV_HUGEPAGE)
     mapped.madvise(mmap.MADV_DONTFORK)
     return memoryview(mapped)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from hinan.core.errors import TargetError
 from hinan.formats import records
+from hinan.host.signals import ours
 from hinan.tiers.publish import PART_SUFFIX, AlreadyPublished, publish
 
 RUN = "run.json"
@@ -36,7 +37,7 @@ def make_run(root: Path) -> None:
         fresh = records.RunRecord(run_id=secrets.token_hex(8), created=records.now_text())
         with contextlib.suppress(AlreadyPublished):
             publish(root / RUN, records.encode(fresh), power_safe=True)
-    except OSError as error:
+    except ours(OSError) as error:
         raise TargetError(
             f"the target {root} cannot be used: {error.strerror or error}. "
             "It must be a directory this user can write to, with room on its disk.",

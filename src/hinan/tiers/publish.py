@@ -6,12 +6,13 @@ stands, whatever an error said in between; other bytes mean that somebody else w
 
 from __future__ import annotations
 
-import contextlib
+import io
 import os
 import secrets
 from pathlib import Path
 
 from hinan.core.errors import HinanError
+from hinan.host.signals import ours, suppress_ours
 
 PART_SUFFIX = ".part"
 """Names that end so are unfinished; readers never see them, and whoever owns the directory may sweep them."""
@@ -44,10 +45,10 @@ def publish(path: Path, data: bytes, *, power_safe: bool) -> None:
     try:
         _write(aside, data, power_safe=power_safe)
         os.link(aside, path)
-    except OSError as error:
+    except ours(OSError) as error:
         failure = error
     finally:
-        with contextlib.suppress(OSError):
+        with suppress_ours(OSError):
             aside.unlink(missing_ok=True)
     standing = read_fact(path)
     if standing is None:
@@ -61,15 +62,14 @@ def publish(path: Path, data: bytes, *, power_safe: bool) -> None:
 
 
 def _write(aside: Path, data: bytes, *, power_safe: bool) -> None:
-    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
+    # A file object, no bare descriptor: a signal's handler that raises before the next line would leave that open for ever.
+    with io.FileIO(aside, "xb") as file:
+        os.fchmod(file.fileno(), 0o600)
         view = memoryview(data)
         while view:
-            view = view[os.write(fd, view) :]
+            view = view[file.write(view) :]
         if power_safe:
-            os.fsync(fd)
-    finally:
-        os.close(fd)
+            os.fsync(file.fileno())
 
 
 def read_fact(path: Path) -> bytes | None:
@@ -77,9 +77,9 @@ def read_fact(path: Path) -> bytes | None:
     for last in (False, False, True):
         try:
             return path.read_bytes()
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        except ours(FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None  # a directory under the name is somebody else's; it says nothing
-        except OSError as error:
+        except ours(OSError) as error:
             if last or error.errno != _ESTALE:
                 raise
     return None

@@ -12,6 +12,7 @@ from typing import Self
 
 from hinan.core.errors import FormatError
 from hinan.formats.image import ALIGNMENT_BYTES
+from hinan.host.signals import ours
 from hinan.tiers.mapping import anonymous, open_regular
 
 READ_BYTES = 8 << 20
@@ -102,7 +103,7 @@ class Reading:
             direct = self._direct
             try:
                 got = os.preadv(self._fd, [self.view[at:end]], at)
-            except OSError as error:
+            except ours(OSError) as error:
                 if not (direct and error.errno == errno.EINVAL):
                     raise
                 self._leave_direct()
@@ -123,7 +124,7 @@ def _set_direct(fd: int, *, wanted: bool) -> bool:
     flags = fcntl.fcntl(fd, fcntl.F_GETFL)
     try:
         fcntl.fcntl(fd, fcntl.F_SETFL, flags | os.O_DIRECT if wanted else flags & ~os.O_DIRECT)
-    except OSError:
+    except ours(OSError):
         return False
     return True
 

@@ -26,6 +26,7 @@ from hinan.core.agenda import Stored
 from hinan.core.errors import FormatError, TargetError
 from hinan.core.ids import StepId, image_file, manifest_file, parse_rank_file, parse_step_directory, step_directory
 from hinan.formats import records
+from hinan.host.signals import ours, suppress_ours
 from hinan.tiers.attempts import Attempts
 from hinan.tiers.new_run import RUN, make_run
 from hinan.tiers.publish import PART_SUFFIX, AlreadyPublished, publish, read_fact, sync_directory
@@ -124,7 +125,7 @@ class Target(Attempts):
         """Steps that have a directory, in order."""
         try:
             names = os.listdir(self._steps)  # noqa: PTH208
-        except FileNotFoundError:
+        except ours(FileNotFoundError):
             return []
         return sorted(s for name in names if (s := parse_step_directory(name)) is not None)
 
@@ -140,7 +141,7 @@ class Target(Attempts):
     def _stored(self, step_id: StepId) -> Stored | None:
         """None for a directory in which only foreign files are left: its step was removed, and nobody need do it again."""
         directory = self.directory(step_id)
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        with suppress_ours(FileNotFoundError, NotADirectoryError):
             names = {entry.name for entry in os.scandir(directory)}
             if names and not any(map(_is_ours, names)):
                 return None
@@ -180,7 +181,7 @@ class Target(Attempts):
         path = self.directory(step_id) / manifest_file(rank)
         try:
             stat = path.stat()
-        except FileNotFoundError:
+        except ours(FileNotFoundError):
             return None
         key = (str(path), stat.st_ino, stat.st_mtime_ns)
         if key not in self._manifests:
@@ -226,7 +227,7 @@ class Target(Attempts):
     def bury(self, step_id: StepId, reason: str) -> None:
         """Publish the tombstone; from now on readers turn away. A step that somebody else removed is no error."""
         record = records.TombstoneRecord(step_id.attempt, step_id.step, reason)
-        with contextlib.suppress(FileNotFoundError, AlreadyPublished):
+        with suppress_ours(FileNotFoundError, AlreadyPublished):
             publish(self.directory(step_id) / TOMBSTONE, records.encode(record), power_safe=True)
 
     def remove(self, step_id: StepId) -> None:
@@ -234,13 +235,13 @@ class Target(Attempts):
         directory = self.directory(step_id)
         # Ordering: a removal that is interrupted must never leave a commit record beside missing images.
         (directory / COMMIT).unlink(missing_ok=True)
-        with contextlib.suppress(FileNotFoundError):
+        with suppress_ours(FileNotFoundError):
             for entry in list(os.scandir(directory)):
                 if _is_ours(entry.name) and entry.name not in (TOMBSTONE, READERS):
                     (directory / entry.name).unlink(missing_ok=True)
             shutil.rmtree(directory / READERS, ignore_errors=True)
             (directory / TOMBSTONE).unlink(missing_ok=True)
-            with contextlib.suppress(OSError):
+            with suppress_ours(OSError):
                 directory.rmdir()
         self._manifests = {key: m for key, m in list(self._manifests.items()) if Path(key[0]).parent != directory}
 
@@ -253,7 +254,7 @@ class Target(Attempts):
         """
         directory = self.directory(step_id) / READERS
         fact = directory / f"{node}-{os.getpid()}-{secrets.token_hex(4)}.json"
-        with contextlib.suppress(OSError):  # a read-only target has no deleter either
+        with suppress_ours(OSError):  # a read-only target has no deleter either
             directory.mkdir(exist_ok=True)
             publish(fact, records.encode(records.ReaderRecord(os.getpid(), node, records.now_text())), power_safe=False)
         try:
@@ -262,14 +263,14 @@ class Target(Attempts):
                 raise FormatError(f"{step_id} is being deleted", step=step_id.step)
             yield
         finally:
-            with contextlib.suppress(OSError):
+            with suppress_ours(OSError):
                 fact.unlink(missing_ok=True)
                 directory.rmdir()
 
     def _has_readers(self, directory: Path) -> bool:
         try:
             return any(time.time() - entry.stat().st_mtime < READER_GRACE_S for entry in os.scandir(directory / READERS))
-        except OSError as error:
+        except ours(OSError) as error:
             return error.errno not in (errno.ENOENT, errno.ENOTDIR)
 
     def _name(self, path: Path) -> str:

@@ -9,6 +9,7 @@ from hinan.core.errors import ConfigError, HinanError
 from hinan.core.ids import StepId, image_file, manifest_file, parse_rank_file, parse_slot_name, parse_step_directory
 from hinan.formats.digest import damages
 from hinan.formats.records import ProvenRecord, SealedRecord, fact_sum
+from hinan.host.signals import ours
 from hinan.tiers.arena import PROVEN, SEALED, Arena
 from hinan.tiers.mapping import map_file, read_header
 from hinan.tiers.reading import read_file
@@ -124,7 +125,7 @@ def _bytes(path: Path, sealed: SealedRecord, proven: ProvenRecord, report: Repor
             report.bad.append(Bad(str(path), "its header has changed", [[0, len(raw)]]))
             return
         found = damages(header, image, proven)
-    except (OSError, HinanError) as error:
+    except ours(OSError, HinanError) as error:
         report.bad.append(Bad(str(path), str(error)))
         return
     if found:

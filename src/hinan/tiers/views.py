@@ -11,6 +11,7 @@ from hinan.core.ids import StepId, manifest_file, step_directory
 from hinan.formats.digest import Proof, damages
 from hinan.formats.image import header_bytes
 from hinan.formats.records import ManifestRecord, ProvenRecord, SealedRecord, fact_sum
+from hinan.host.signals import ours
 from hinan.tiers.arena import Arena, SlotFiles
 from hinan.tiers.mapping import map_file, read_header
 from hinan.tiers.reading import Reading
@@ -90,9 +91,9 @@ def _target_image(target: Target, step_id: StepId, rank: int, world_size: int, *
         if flaw is None and verify:
             _, flaw = read_checked(path, manifest.sealed, manifest.proven, place)
         return Image(step_id, rank, world_size, place, size_bytes, flaw, manifest.proven.late)
-    except FileNotFoundError:
+    except ours(FileNotFoundError):
         return Image(step_id, rank, world_size, place, 0, f"{place} is missing")
-    except (OSError, HinanError) as error:
+    except ours(OSError, HinanError) as error:
         return Image(step_id, rank, world_size, place, 0, f"{place}: {error}")
 
 

@@ -23,6 +23,7 @@ from hinan.core.cadence import (
 )
 from hinan.core.units import format_seconds
 from hinan.formats.records import AckRecord, CadenceRecord, InputRecord, VerdictRecord
+from hinan.host.signals import ours, suppress_ours
 from hinan.plan.running import Intervals, RunningJob, inputs, intervals, lost
 from hinan.tiers.arena import Arena
 from hinan.tiers.cadences import PREFIX, PROPOSAL, VERDICT, attempt_prefix, cadence_name, parse_cadence_name
@@ -101,7 +102,7 @@ class CadenceKeeper:
         )
         try:
             self._arena.publish(cadence_name(self._attempt, 0, PROPOSAL), record)
-        except (OSError, AlreadyPublished) as error:
+        except ours(OSError, AlreadyPublished) as error:
             log.warning("cadence.first cannot be written down: %s", error)
 
     def _tidy(self) -> None:
@@ -121,7 +122,7 @@ class CadenceKeeper:
             attempt, number, _ = parsed
             decided = attempt == self._attempt and number < self._number and number != self._accepted
             if attempt < self._attempt or decided:
-                with suppress(OSError):
+                with suppress_ours(OSError):
                     self._arena.root.joinpath(name).unlink()
 
     def _propose(self, step: int, job: RunningJob) -> None:

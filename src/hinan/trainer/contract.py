@@ -18,6 +18,7 @@ from hinan.core.units import format_bytes
 from hinan.formats.records import AgentRecord
 from hinan.host.limits import room
 from hinan.host.process import private_bytes
+from hinan.host.signals import ours
 from hinan.tiers.arena import AGENT, Arena
 from hinan.trainer.forecast import OWN_BYTES, forecast
 from hinan.trainer.identity import Identity
@@ -40,7 +41,7 @@ def agree_on_budget(state: Mapping[str, Any], ranks: Ranks, arena: Arena, identi
     failure: Exception | None = None
     try:
         measured = _measured(state, arena, identity)
-    except (HinanError, OSError) as error:
+    except ours(HinanError, OSError) as error:
         failure = error
     ranks.agree(failure, "measuring memory")
     everybody = ranks.all(measured, "summing up memory")

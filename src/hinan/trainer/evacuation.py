@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import MutableMapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +18,7 @@ import torch
 from hinan.core.errors import ArenaFull, Fenced, HinanError
 from hinan.core.ids import StepId, step_directory
 from hinan.formats.records import LostRecord, SealedRecord, now_text
-from hinan.host.signals import is_from_handler
+from hinan.host.signals import ours, suppress_ours
 from hinan.tiers.arena import LOST, SEALED, Arena
 from hinan.tiers.publish import AlreadyPublished
 from hinan.trainer.capture import Capture, Captured
@@ -162,8 +161,8 @@ class Evacuation:
             plan = self._planner.plan(captured.tensors)
             name = self._liaison.take(plan.image_bytes)
             slot = None if name is None else self._maps.get(name)
-        except (HinanError, OSError) as error:
-            if isinstance(error, Fenced) or is_from_handler(error):
+        except ours(HinanError, OSError) as error:
+            if isinstance(error, Fenced):
                 raise
             if isinstance(error, OSError):  # the arena was taken away under us
                 self._lose(handle, f"its slot could not be mapped: {error}")
@@ -178,9 +177,7 @@ class Evacuation:
             return
         try:
             self._launch(start, plan, slot, captured, commit_at, began)
-        except Exception as error:
-            if is_from_handler(error):
-                raise
+        except ours(Exception) as error:
             # No device memory for a bucket, say: that costs this step, not the training.
             self._lose(handle, f"the copy could not be started: {error!r}")
             self._settle(start)
@@ -246,7 +243,7 @@ class Evacuation:
         )
         try:
             self._arena.publish(slot.name + SEALED, record)
-        except (OSError, AlreadyPublished) as error:
+        except ours(OSError, AlreadyPublished) as error:
             self._lose(handle, f"the seal could not be published: {error}")
             return
         handle.mark_held()
@@ -264,7 +261,7 @@ class Evacuation:
         """Give a step up for all ranks (rule C2): nobody else needs to keep it."""
         handle.lost = reason
         record = LostRecord(handle.attempt, handle.step, self._identity.rank, reason)
-        with suppress(OSError, AlreadyPublished):
+        with suppress_ours(OSError, AlreadyPublished):
             self._arena.publish(step_directory(StepId(handle.attempt, handle.step)) + LOST, record)
         log.error("report lost step=%d rank=%d why=%s", handle.step, self._identity.rank, reason)
 

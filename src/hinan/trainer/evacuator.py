@@ -19,7 +19,7 @@ from hinan.core.retention import Keep
 from hinan.core.units import format_bytes, format_seconds
 from hinan.formats.records import ClosedRecord, now_text
 from hinan.host.node import node_name
-from hinan.host.signals import is_from_handler, is_inside
+from hinan.host.signals import is_in_handler, is_inside, ours
 from hinan.tiers.arena import Arena, arena_path
 from hinan.tiers.publish import AlreadyPublished
 from hinan.trainer.arguments import checked
@@ -296,6 +296,11 @@ class Evacuator:
         return self._identity.attempt
 
     @property
+    def finished_steps(self) -> int:
+        """Steps that were counted: what `step()` returned last, or would have if no exception of a handler had ended it."""
+        return self._step
+
+    @property
     def cadence(self) -> Cadence:
         """The cadence in force, the same on every rank."""
         return self._cadence.now
@@ -316,9 +321,14 @@ class Evacuator:
 
     def _refuse_nested(self, call: str) -> None:
         if is_inside(self, _CALLS):
+            where = (
+                "in a signal's handler that has interrupted"
+                if is_in_handler()
+                else "in a hook or a state_dict() that runs in"
+            )
             raise ConfigError(
-                f"{call} in a signal's handler that has interrupted another call of this Evacuator, which cannot go on "
-                "meanwhile. Set a flag in the handler, and look at it behind evac.step()"
+                f"{call} {where} another call of this Evacuator, which cannot go on meanwhile. Set a flag there, and look "
+                "at it behind evac.step()"
             )
 
     def _is_due(self) -> bool:
@@ -361,9 +371,7 @@ class Evacuator:
         """The cadence is a convenience: a file system that fails here is reported, and training goes on."""
         try:
             work()
-        except OSError as error:
-            if is_from_handler(error):
-                raise
+        except ours(OSError) as error:
             log.error("report cadence: %s", error)
 
     def __repr__(self) -> str:

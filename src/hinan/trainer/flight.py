@@ -3,8 +3,8 @@
 Two threads meet here. The trainer passes the gate (`hold`), or reaches the next boundary without having passed it
 (`finish`); the landing thread waits for the last copy and ends the flight.
 
-Invariant:  sources are looked at for the last time before the trainer may change them by right: by whoever comes first,
-            the gate or the end of the last copy. What has moved by then was moved by nobody we know, and is torn.
+Invariant:  sources are looked at at the end of the last copy, or as the gate is passed, if that comes first: the last look
+            is before the trainer may change them by right. What has moved by then was moved by nobody we know, and is torn.
 """
 
 from __future__ import annotations
@@ -96,7 +96,6 @@ class Flight:
         self._digests = [_digest(flat_bytes(piece)) for piece in copying.gated] if check_bits else []
         self._lock = threading.RLock()  # a signal's handler may close the run while its thread stands here
         self._begun = threading.Lock()
-        self._is_judged = False
         self._is_passed = not gates
         self._may_end, self._landed = Once(), Once()
         if self._is_passed or not check_bits:
@@ -159,12 +158,13 @@ class Flight:
         began = time.monotonic()
         self._judge()
         # What is raised here is not ours to catch: by a handler of the trainer's own signals, or by its device. The flight
-        # is then not passed, and the next gate or boundary waits again.
+        # is then not passed: the watch goes on, and the next gate or boundary waits again.
         order()
         if self._check_bits:
             self._compare()
+        with self._lock:  # a look that has begun ends before the trainer may write
+            self._is_passed = True
         self._may_end.set()
-        self._is_passed = True
         self.waited_s += time.monotonic() - began
         self._forget()
 
@@ -176,9 +176,8 @@ class Flight:
 
     def _judge(self) -> None:
         with self._lock:
-            if not self._is_judged:
+            if not self._is_passed:
                 self.torn = self.torn or moved(self._watched)
-                self._is_judged = True  # not before: who is interrupted while he looks has not looked
 
     def _compare(self) -> None:
         self._copying.wait()

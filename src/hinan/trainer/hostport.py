@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from hinan.host.signals import ours
 from hinan.trainer.pieces import Piece
 from hinan.trainer.waking import Once
 from hinan.trainer.worker import Worker
@@ -74,7 +75,7 @@ class CpuPort:
                     memmove(*move)
                 for target, source in odd:
                     copy_bits(target.view(source.dtype).view(source.shape), source)
-            except Exception as error:  # noqa: BLE001 - told to whoever joins
+            except ours(Exception) as error:  # told to whoever joins
                 self._failure = error
 
         if stream is HERE:

@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass
 
 from hinan.core.errors import HinanError
+from hinan.host.signals import ours
 from hinan.plan.attempts import Attempt, Image, Save, attempts_of, clock_s
 from hinan.tiers.arena import Arena
 from hinan.tiers.target import Target
@@ -30,7 +31,7 @@ def past_of(target: Target, arena: Arena) -> Past:
         attempts = attempts_of(target.claims(), target.resumes(), target.closed())
         unreadable = target.unreadable_attempts()
         sealed = [files.sealed for files in arena.scan() if files.sealed is not None]
-    except (HinanError, OSError) as error:
+    except ours(HinanError, OSError) as error:
         log.warning("cadence.past unreadable: %s", error)
         return Past()
     if unreadable:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from hinan.host.numa import KernelMemory
+from hinan.host.signals import suppress_ours
 from hinan.trainer.device import pci_address
 from hinan.wire.probe import Device, Timed
 
@@ -28,7 +29,7 @@ class TorchCopier:
         source = torch.empty(size_bytes, dtype=torch.uint8, device=torch.accelerator.current_accelerator())
         with contextlib.ExitStack() as here:
             if cpus:
-                with contextlib.suppress(OSError):  # not allowed there: the node that is found is told with the result
+                with suppress_ours(OSError):  # not allowed there: the node that is found is told with the result
                     here.enter_context(memory.near(cpus))
             target = torch.empty(size_bytes, dtype=torch.uint8, pin_memory=True)
         times = [_time_s(target, source) for _ in range(count)]

@@ -21,7 +21,7 @@ from hinan.formats import messages as m
 from hinan.formats.records import FailureRecord, ManifestRecord, ResumeRecord, now_text
 from hinan.host.mounts import wait_until_seen
 from hinan.host.rpc import AgentClient
-from hinan.host.signals import is_from_handler
+from hinan.host.signals import ours
 from hinan.tiers.arena import Arena
 from hinan.tiers.mapping import let_go, map_file, populate_for_reading, read_header
 from hinan.tiers.target import Target
@@ -181,9 +181,7 @@ class Restore:
     def _try(self, work: Callable[[], Any]) -> tuple[Any, Exception | None]:
         try:
             return work(), None
-        except (HinanError, OSError) as error:
-            if is_from_handler(error):
-                raise
+        except ours(HinanError, OSError) as error:
             return None, error
 
     def _all_ok(self, failure: Exception | None, step_id: StepId, tier: str) -> bool:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
 
+from hinan.host.signals import suppress_ours
 from hinan.tiers.arena import Arena
 from hinan.tiers.mapping import map_file, populate
 from hinan.trainer.copying import SlotMap
@@ -28,7 +28,7 @@ class SlotMaps:
 
     def prepare(self, name: str) -> None:
         """Map a slot and touch its pages. A slot that cannot be mapped now is an error for `get`, not for this."""
-        with suppress(OSError):
+        with suppress_ours(OSError):
             slot = self.get(name)
             populate(slot.view)
             self._pin(slot)
@@ -72,7 +72,7 @@ class SlotMaps:
     def _stands(self, slot: SlotMap) -> bool:
         """Whether the file that is mapped is still the one of that name (a removed slot's name is given out again), and
         whole: writing into one that was cut short would be a SIGBUS."""
-        with suppress(FileNotFoundError):
+        with suppress_ours(FileNotFoundError):
             stat = self._arena.path(slot.name).stat()
             return (stat.st_ino, stat.st_size) == (slot.inode, len(slot.view))
         return False

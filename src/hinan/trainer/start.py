@@ -12,6 +12,7 @@ from hinan.formats.records import ClaimRecord, now_text
 from hinan.host.mounts import wait_until_seen
 from hinan.host.node import node_name
 from hinan.host.process import Process, this_process
+from hinan.host.signals import ours
 from hinan.tiers.arena import Arena
 from hinan.tiers.new_run import RUN
 from hinan.tiers.publish import AlreadyPublished
@@ -85,7 +86,7 @@ def mint_attempt(target: Target, run_id: str, ranks: Ranks, arena: Arena, *, tak
     if ranks.rank == 0:
         try:
             attempt = _claim(target, run_id, ranks.world_size, arena, take_over=take_over)
-        except (HinanError, OSError) as error:
+        except ours(HinanError, OSError) as error:
             failure = error
     ranks.agree(failure, "claiming an attempt")
     minted = ranks.from_first(attempt, "telling the attempt")
