@@ -113,7 +113,7 @@ def nested(target: str, out: str, **_: Any) -> None:
     _iterate(model, optimizer)
     held.armed = True
     evac.step()
-    assert len(told) == 2 and all("in a signal's handler that has interrupted another call" in text for text in told), told
+    assert len(told) == 2 and all("in a signal's handler that interrupted another call" in text for text in told), told
     assert evac.last is not None and evac.last.held
     evac.evacuate("committed", 30)
     evac.close()

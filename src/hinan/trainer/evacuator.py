@@ -19,7 +19,7 @@ from hinan.core.retention import Keep
 from hinan.core.units import format_bytes, format_seconds
 from hinan.formats.records import ClosedRecord, now_text
 from hinan.host.node import node_name
-from hinan.host.signals import is_in_handler, is_inside, ours
+from hinan.host.signals import ours
 from hinan.tiers.arena import Arena, arena_path
 from hinan.tiers.publish import AlreadyPublished
 from hinan.trainer.arguments import checked
@@ -36,6 +36,7 @@ from hinan.trainer.liaison import Liaison, Place
 from hinan.trainer.pace import Pace
 from hinan.trainer.past import Past, past_of
 from hinan.trainer.ranks import RESTORE_TIMEOUT_S, Ranks
+from hinan.trainer.refusals import mid_iteration, refuse_after_end, refuse_nested
 from hinan.trainer.reports import attend
 from hinan.trainer.restore import Restore, Resumed
 from hinan.trainer.slotmaps import SlotMaps
@@ -179,7 +180,7 @@ class Evacuator:
         """
         if self.resumed is None:
             raise ConfigError("call evac.restore() once before the first evac.step(); it returns 0 on an empty target")
-        self._refuse_closed()
+        self._refuse_after_end()
         # In one statement: after an interrupt the number of steps and the iteration that ended with them still fit.
         self._step, self._ended_iteration = self._step + 1, self._gate.iteration
         self._pace.boundary(time.monotonic())
@@ -189,7 +190,7 @@ class Evacuator:
         if self._liaison.attention:
             attend(self._liaison, self._tolerate)
         if self._is_due():
-            self._refuse_nested("evac.step()")
+            refuse_nested("evac.step()", self, _CALLS)
             self._evacuate(self._cadence.now.commit_at(self._step))
         elif not self._prepared:
             # After the first step the structure is known: a slot is reserved before the first evacuation is due.
@@ -224,18 +225,14 @@ class Evacuator:
         """
         if self.resumed is None:
             raise ConfigError("call evac.restore() before evac.evacuate()")
-        self._refuse_closed()
-        self._refuse_nested("evac.evacuate()")
+        self._refuse_after_end()
+        refuse_nested("evac.evacuate()", self, _CALLS)
         already = self._last is not None and self._last.step == self._step  # also if it was lost: it is, for all ranks
         commit_at = self._step if wait == "committed" else self._cadence.now.commit_at(self._step)
         if already and self._last is not None:
             handle = self._last
         elif self._gate.was_passed_after(self._ended_iteration):
-            raise ConfigError(
-                f"evac.evacuate() in the middle of an iteration: an optimizer has stepped since step {self._step} was "
-                "counted, and the next one is not finished. Call it right behind evac.step(); in a signal's handler set a "
-                "flag, and look at it there"
-            )
+            raise mid_iteration(self._step)
         else:
             self._deferral.say_not_kept(self._step, self._gate.pending_gradients())
             handle = self._evacuate(commit_at)
@@ -257,7 +254,7 @@ class Evacuator:
         """
         if self._closed or os.getpid() != self._pid:  # in a forked child there is nothing of ours to end
             return
-        self._refuse_nested("evac.close()")
+        refuse_nested("evac.close()", self, _CALLS)
         self._ended = True
         try:
             self._evacuation.conclude()
@@ -310,26 +307,8 @@ class Evacuator:
         """The newest evacuation of this process."""
         return self._last
 
-    def _refuse_closed(self) -> None:
-        if self._ended:
-            raise ConfigError("this Evacuator is closed: nothing is saved any more. Close it after the last step.")
-        if os.getpid() != self._pid:
-            raise ConfigError(
-                f"this Evacuator belongs to process {self._pid}: a forked child has neither its threads nor its slots. "
-                "Call it in the process that made it."
-            )
-
-    def _refuse_nested(self, call: str) -> None:
-        if is_inside(self, _CALLS):
-            where = (
-                "in a signal's handler that has interrupted"
-                if is_in_handler()
-                else "in a hook or a state_dict() that runs in"
-            )
-            raise ConfigError(
-                f"{call} {where} another call of this Evacuator, which cannot go on meanwhile. Set a flag there, and look "
-                "at it behind evac.step()"
-            )
+    def _refuse_after_end(self) -> None:
+        refuse_after_end(ended=self._ended, pid=self._pid)
 
     def _is_due(self) -> bool:
         due = self._cadence.now.due(self._step)
