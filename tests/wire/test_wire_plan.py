@@ -82,6 +82,48 @@ def test_measurements_alone_are_enough(nvbandwidth: Path) -> None:
     assert d2h("--wire", nvbandwidth, "--gpu", 1)["value"] == pytest.approx(26.1e9)
 
 
+def together(tmp_path: Path, *cells: str, alone: bool = False) -> Path:
+    """A report of `all_to_host_memcpy_ce`, perhaps beside the figures of GPUs that copied alone."""
+    case = {"name": "all_to_host_memcpy_ce", "status": "Passed", "bandwidth_matrix": [list(cells)]}
+    cases = [case, *(MEASURED["nvbandwidth"]["testcases"] if alone else [])]
+    path = tmp_path / "together"
+    path.write_text(json.dumps({"nvbandwidth": MEASURED["nvbandwidth"] | {"testcases": cases}}))
+    return path
+
+
+def test_what_was_measured_of_all_at_once_goes_before_all(machine: Path, tmp_path: Path) -> None:
+    """It saw the memory and the sockets too: the slowest GPU's rate, for which all wait, even where it is alone."""
+    for alone_too in (False, True):
+        found = d2h("--wire", machine, "--wire", together(tmp_path, "4.20", "4.10", alone=alone_too))
+        assert (found["value"], found["kind"]) == (pytest.approx(4.1e9), "measured")
+        assert found["source"].endswith("GPU 1 (44:00.0): nvbandwidth all_to_host_memcpy_ce, all 2 GPUs at once")
+    assert d2h("--wire", together(tmp_path, "4.20", "4.10"))["value"] == pytest.approx(4.1e9)
+
+
+def test_all_at_once_is_shown_and_is_not_the_figure_of_one_alone(machine: Path, tmp_path: Path) -> None:
+    """The advice to measure it goes away with it; `measured_bytes_per_s` stays what a GPU measures alone."""
+    words = ["wire", "--from", str(machine), "--from", str(together(tmp_path, "4.20", "4.10"))]
+    run = CliRunner()
+    shown = run.invoke(app, [*words, "--gpu", "0", "--state", "42GB"]).stdout
+    assert "measured    4.20 GB/s    10.00 s  each: nvbandwidth all_to_host_memcpy_ce" in shown
+    assert "measured      unknown" in shown
+    assert "measure all_to_host_memcpy_ce" not in shown
+    assert "no measurement" not in shown
+    every = run.invoke(app, [*words, "--all"]).stdout
+    assert "measured, all at once: together 8.30 GB/s, slowest 4.10 GB/s (nvbandwidth all_to_host_memcpy_ce)" in every
+    plain = json.loads(run.invoke(app, [*words, "--gpu", "0", "--legs", "--json"]).stdout)
+    assert (plain["measured_bytes_per_s"], plain["all_ranks_measured_bytes_per_s"]) == (None, 4.2e9)
+
+
+def test_some_at_once_are_not_all(machine: Path, tmp_path: Path) -> None:
+    """One of two GPUs ran alone under that name: it says nothing of both."""
+    part = together(tmp_path, "4.20", "N/A")
+    assert d2h("--wire", machine, "--wire", part)["kind"] == "ceiling"
+    shown = CliRunner().invoke(app, ["wire", "--from", str(machine), "--from", str(part), "--gpu", "0"]).stdout
+    assert "copies of 1 of 2 GPUs at once were measured" in shown
+    assert "measure all_to_host_memcpy_ce" in shown
+
+
 def test_a_typed_bandwidth_wins(machine: Path) -> None:
     """And then nothing is warned about a ceiling that is not used."""
     found = d2h("--wire", machine, "--d2h", "10GB/s")

@@ -39,7 +39,9 @@ def wired(sources: Sequence[str], gpu: str | None) -> MeasuredRun:
         which = "every GPU is" if gpu is None else f"GPU {gpu} is"
         raise ConfigError(f"--wire: the {where} does not tell how fast {which}; {_OTHERWISE}")
     figure = Figure(rate.bytes_per_s, f"{where}: {rate.source}", Kind(rate.label))
-    return MeasuredRun(where, {"d2h": figure}, notes_on_use=_caution(figure))
+    return MeasuredRun(
+        where, {"d2h": figure}, notes_on_use=_caution(figure) + ((f"d2h: {rate.note}",) if rate.note else ())
+    )
 
 
 def _caution(figure: Figure) -> tuple[str, ...]:

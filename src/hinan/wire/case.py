@@ -1,6 +1,6 @@
 """What the rules of `hinan wire check` are given: the question, and one GPU with all that is known of its path.
 
-Owns:      these records.
+Owns:      these records, and what a question says of the machine.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ import msgspec
 
 from hinan.wire import effects
 from hinan.wire.address import short_address
+from hinan.wire.ends import read_under_load
 from hinan.wire.findings import Finding
+from hinan.wire.link import ASSUMED_MPS_BYTES
 from hinan.wire.model import Gpu, Machine
 from hinan.wire.path import Path
 
@@ -29,10 +31,16 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     under_load: bool = False
 
 
+def judged(machine: Machine, question: Question) -> Machine:
+    """The machine whose links are as the question says that they were read; every answer to a question begins with it."""
+    return read_under_load(machine) if question.under_load else machine
+
+
 class Case(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU before the rules.
 
-    ceiling: of its path [bytes/s], None where PCIe does not carry the copy. proven: a measurement comes near the ceiling.
+    ceiling: of its path [bytes/s], None where PCIe does not carry the copy. as_built: the same by capability alone, without
+    what is lost. proven: a measurement comes near the ceiling. mps_bytes: payload that the ceilings stand on.
     """
 
     machine: Machine
@@ -40,11 +48,18 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     path: Path
     question: Question
     ceiling: float | None
+    as_built: float | None
     proven: bool
+    mps_bytes: int = ASSUMED_MPS_BYTES
 
     def loss_s(self, slow: float | None) -> float | None:
         """Seconds more than at the ceiling; None where a rate or the state is unknown."""
         return effects.more_s(self.question.state_bytes, slow, self.ceiling)
+
+    def lost_s(self, link: float | None) -> float | None:
+        """Seconds more than by capability, if one link of the path does no better than this [bytes/s]."""
+        slow = min(link, self.as_built) if link is not None and self.as_built is not None else None
+        return effects.more_s(self.question.state_bytes, slow, self.as_built)
 
     def finding(
         self, code: str, at: str | None, evidence: str, effect: str, fix: str, effect_s: float | None = None

@@ -11,11 +11,12 @@ from collections.abc import Iterator
 
 from hinan.wire import check_links, effects
 from hinan.wire.address import short_address
-from hinan.wire.case import IMPOSSIBLE_RATIO, PROVEN_RATIO, Case, Question
+from hinan.wire.case import IMPOSSIBLE_RATIO, PROVEN_RATIO, Case, Question, judged
 from hinan.wire.findings import Finding
+from hinan.wire.link import ASSUMED_MPS_BYTES
 from hinan.wire.measured import best_measurement
 from hinan.wire.model import Gpu, IommuMode, Machine, Role
-from hinan.wire.path import Path, path_ceiling, path_up
+from hinan.wire.path import Path, mps_of, path_ceiling, path_up
 from hinan.wire.peer import redirecting_ports, same_switch
 from hinan.wire.placement import node_for_gpu
 from hinan.wire.transport import coherent_link_of, shared_memory_of
@@ -25,12 +26,16 @@ UNKNOWN_MODE = "on (groups exist), mode unknown"
 
 def check_gpu(machine: Machine, gpu: Gpu, question: Question) -> tuple[Finding, ...]:
     """Findings for one GPU, worst evidence first."""
+    machine = judged(machine, question)
     path = path_up(machine, gpu.address) if gpu.address else Path((), False)
     coherent = coherent_link_of(machine, gpu)
-    ceiling = None if coherent else path_ceiling(path)[0]
+    ceiling, as_built = (None if coherent else path_ceiling(path, as_built=alone)[0] for alone in (False, True))
     measured = best_measurement(machine, gpu, node_for_gpu(machine, gpu.index).node)
     proven = bool(measured and ceiling and PROVEN_RATIO * ceiling <= measured.bytes_per_s <= IMPOSSIBLE_RATIO * ceiling)
-    case = Case(machine=machine, gpu=gpu, path=path, question=question, ceiling=ceiling, proven=proven)
+    case = Case(
+        machine=machine, gpu=gpu, path=path, question=question, ceiling=ceiling, as_built=as_built, proven=proven,
+        mps_bytes=mps_of(path.hops) or ASSUMED_MPS_BYTES,
+    )  # fmt: skip
     if gpu.off_bus is not None:
         return tuple(_off_bus(case))  # whatever else is told of it is of another day
     found = [*_node(case), *_ram(case), *_iommu(case, coherent is not None), *_gds(case), *_acs(case)]

@@ -7,14 +7,15 @@ Relies on: speeds dropping when idle and widths not; a measurement at 85 % of th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from hinan.wire.address import short_address
 from hinan.wire.case import IMPOSSIBLE_RATIO, Case
-from hinan.wire.families import is_card_bridge, is_tunnel
+from hinan.wire.ends import PathLink, links_of
+from hinan.wire.families import is_tunnel
 from hinan.wire.findings import Finding
+from hinan.wire.link import write_ceiling_bytes_per_s
 from hinan.wire.measured import best_measurement
-from hinan.wire.model import Function, Link, Measurement, Port, Role
+from hinan.wire.model import Link, Measurement
 from hinan.wire.path import fair_shares, path_up
 from hinan.wire.placement import node_for_gpu
 
@@ -61,94 +62,59 @@ def payloads(case: Case) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _is_gpus(function: Function) -> bool:
-    """Is this end of a link the GPU's, so that it idles with it: the GPU itself, or a bridge on its card?"""
-    return function.role is Role.GPU or is_card_bridge(function)
-
-
-@dataclass(frozen=True)
-class _Below:
-    """A link of which less is used than both its ends can do; lanes, or GT/s."""
-
-    hop: Function
-    peer: Function | None
-    cap: float
-    now: float
-
-    @property
-    def at_gpu(self) -> bool:
-        return _is_gpus(self.hop) or (self.peer is not None and _is_gpus(self.peer))
-
-    def loss_s(self, case: Case) -> float | None:
-        """What the lack costs this state."""
-        return case.loss_s(case.ceiling * self.now / self.cap if case.ceiling else None)
-
-
-def _peer_of(case: Case, order: int) -> Function | None:
-    """The other end of the hop's link, if on the path: ports facing down meet the hop before, others the next."""
-    hops = case.path.hops
-    facing_down = hops[order].port in (Port.ROOT, Port.DOWN)
-    other = order - 1 if facing_down else order + 1
-    if not 0 <= other < len(hops) or hops[order].port in (Port.SWITCH, None):
-        return None
-    return hops[other]
-
-
-def _below(case: Case, read: Callable[[Link], tuple[float | None, float | None]]) -> Iterator[_Below]:
-    """Each link of the path below its capability, once although both of its ends tell of it.
-
-    Args:
-        read: (capability, present state) of one end.
-    """
-    told: set[frozenset[str]] = set()
-    for order, hop in enumerate(case.path.hops):
-        peer = _peer_of(case, order)
-        caps = [read(end.link)[0] for end in (hop, peer) if end is not None]
-        cap, now = min((value for value in caps if value is not None), default=None), read(hop.link)[1]
-        ends = frozenset({hop.address, peer.address if peer else hop.address})
-        if cap is not None and now is not None and now < cap and ends not in told:
-            told.add(ends)
-            yield _Below(hop, peer, cap, now)
-
-
 def widths(case: Case) -> Iterator[Finding]:
-    """Fewer lanes than both ends have."""
-    for link in _below(case, lambda end: (end.cap_width, end.now_width)):
+    """Fewer lanes than both ends have; of a link that is told by one end, fewer than that has."""
+    for link in links_of(case.path.hops):
+        cap, now = link.cap_width, link.now_width
+        if cap is None or now is None or now >= cap:
+            continue
+        both = len(link.ends) == 2 and all(end.link.cap_width is not None for end in link.ends)
         yield case.finding(
-            "width-below-capability", link.hop.address, f"link runs x{link.now:g} of x{link.cap:g}",
-            "lanes are lost; a width does not drop when idle", "reseat the card or riser, check slot bifurcation",
-            link.loss_s(case),
+            "width-below-capability", _lagging(link, lambda end: end.now_width, now), f"link runs x{now} of x{cap}",
+            "lanes are lost; a width does not drop when idle" if both else (
+                "lanes are lost, or the slot has no more: how many the other end has is not told; a width does not drop "
+                "when idle"
+            ),
+            "reseat the card or riser, check slot bifurcation" if both else
+            "look at both ends (lspci -vvv of the whole machine); then reseat the card or riser",
+            case.lost_s(write_ceiling_bytes_per_s(link.cap_gt_s, now, mps_bytes=case.mps_bytes)),
         )  # fmt: skip
 
 
 def speeds(case: Case) -> Iterator[Finding]:
     """A speed below both ends' capability. Idle GPUs do that; links between switches, or under load, should not."""
     sure = case.question.under_load
-    for link in _below(case, lambda end: (end.cap_gt_s, end.now_gt_s)):
-        if not sure and (link.at_gpu or case.proven):
+    for link in links_of(case.path.hops):
+        cap, now = link.cap_gt_s, link.now_gt_s
+        if cap is None or now is None or now >= cap or (not sure and (link.at_gpu or case.proven)):
             continue
         yield case.finding(
-            "speed-below-capability" if sure else "link-suspect", link.hop.address,
-            f"link runs at {link.now:g} of {link.cap:g} GT/s",
+            "speed-below-capability" if sure else "link-suspect", _lagging(link, lambda end: end.now_gt_s, now),
+            f"link runs at {now:g} of {cap:g} GT/s",
             "read under load: a fault" if sure else "idle down-training or a real fault: one reading cannot tell",
             "retrain or reseat; look for AER errors" if sure else "read again under load (--under-load), or measure",
-            link.loss_s(case),
+            case.lost_s(write_ceiling_bytes_per_s(now, link.cap_width, mps_bytes=case.mps_bytes)),
         )  # fmt: skip
+
+
+def _lagging(link: PathLink, read: Callable[[Link], float | None], now: float) -> str:
+    """The end that tells this state, the one nearer to the GPU if both do."""
+    return next(end.address for end in link.ends if read(end.link) == now)
 
 
 def suspects(case: Case) -> Iterator[Finding]:
     """A link that its source calls slow above a GPU that is faster."""
-    for order, hop in enumerate(case.path.hops):
-        peer = _peer_of(case, order)
-        at_gpu = _is_gpus(hop) or (peer is not None and _is_gpus(peer))
-        if not hop.link.suspect or at_gpu or is_tunnel(hop) or case.proven:
-            continue
-        told = f"{hop.link.cap_gt_s:g} GT/s" if hop.link.cap_gt_s else f"{(hop.link.now_bytes_per_s or 0) / 1e9:.1f} GB/s"
-        yield case.finding(
-            "link-suspect", hop.address, f"the source says {told} above a faster GPU",
-            "idle down-training or a real fault: one reading cannot tell; not used for the ceiling",
-            "read it again while a copy runs, or measure",
-        )  # fmt: skip
+    for link in links_of(case.path.hops):
+        for hop in link.ends:
+            if not hop.link.suspect or link.at_gpu or is_tunnel(hop) or case.proven:
+                continue
+            now = (hop.link.now_bytes_per_s or 0) / 1e9
+            told = f"{hop.link.cap_gt_s:g} GT/s" if hop.link.cap_gt_s else f"{now:.1f} GB/s"
+            yield case.finding(
+                "link-suspect", hop.address, f"the source says {told} above a faster GPU",
+                "idle down-training or a real fault: one reading cannot tell; not used for the ceiling",
+                "read it again while a copy runs, or measure",
+            )  # fmt: skip
 
 
 def shared(case: Case) -> Iterator[Finding]:

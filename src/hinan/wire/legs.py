@@ -7,11 +7,14 @@ Promises:  a device reads RAM (or a GPU) with memory reads, so its link is charg
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
-from hinan.wire.link import ASSUMED_MPS_BYTES, completion_ceiling_bytes_per_s
+from hinan.wire.ends import PathLink, links_of
+from hinan.wire.link import ASSUMED_MPS_BYTES
 from hinan.wire.model import Function, Machine, Role
-from hinan.wire.path import Path, hides_its_rate, mps_of, path_ceiling, path_up
+from hinan.wire.path import Path, mps_of, path_ceiling, path_up
 from hinan.wire.peer import Crossing, acs_known, common_bridge, crossing, distance, is_drawn_whole, redirecting_ports
 from hinan.wire.sriov import is_virtual
 
@@ -38,22 +41,21 @@ class Leg(msgspec.Struct, frozen=True, kw_only=True):
 def fetch_ceiling(path: Path) -> tuple[float | None, str | None]:
     """Ceiling of a device that fetches over its path [bytes/s], and the narrow hop.
 
-    None without its own link, and where a hop of the path hides its rate.
+    None without its own link, and where a link of the path hides its rate.
     """
-    if any(map(hides_its_rate, path.hops)):
+    links = links_of(path.hops)
+    return _slowest(links, links[0], mps_of(path.hops)) if links else (None, None)
+
+
+def _slowest(links: Sequence[PathLink], own: PathLink, mps_bytes: int | None) -> tuple[float | None, str | None]:
+    """The slowest of links that completions cross [bytes/s], and its narrow end; None without the device's own link."""
+    mps = mps_bytes or ASSUMED_MPS_BYTES
+    if own.fetch_bytes_per_s(mps) is None or any(link.hides_its_rate for link in links):
         return None, None
-    mps = mps_of(path.hops) or ASSUMED_MPS_BYTES
-    rated: list[tuple[float, str]] = []
-    for hop in path.hops:
-        link = hop.link
-        value = None
-        if not link.suspect:
-            value = completion_ceiling_bytes_per_s(link.cap_gt_s, link.cap_width, completion_bytes=mps)
-        if value is None and hop is path.hops[0]:
-            return None, None
-        if value is not None:
-            rated.append((value, hop.address))
-    return min(rated, key=lambda item: item[0]) if rated else (None, None)
+    value, order = min(
+        (rate, order) for order, link in enumerate(links) if (rate := link.fetch_bytes_per_s(mps)) is not None
+    )
+    return value, links[order].narrow_end(mps).address
 
 
 def from_ram(machine: Machine, device: str) -> Leg:
@@ -104,12 +106,9 @@ def _peer_ceiling(way: Crossing) -> tuple[float | None, str | None]:
 
     The link above the hop that turns is none of them.
     """
-    hops = [hop for hop in (*way.up, *way.down) if hop.address != way.turn]
-    if any(map(hides_its_rate, hops)):
-        return None, None
-    rated = [r for r in (fetch_ceiling(Path((hop,), True)) for hop in hops) if r[0] is not None]
-    known = fetch_ceiling(Path((way.down[-1],), True))[0] if way.down else None
-    return min(rated, key=lambda item: item[0] or 0.0) if rated and known else (None, None)
+    up, down = (tuple(hop for hop in side if hop.address != way.turn) for side in (way.up, way.down[::-1]))
+    links = links_of(down)
+    return _slowest((*links_of(up), *links), links[0], mps_of((*up, *down))) if links else (None, None)
 
 
 def _why(machine: Machine, gpu: str, device: str) -> str:

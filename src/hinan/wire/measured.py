@@ -18,6 +18,8 @@ from hinan.wire.numbering import number_of, surely_differ, vendor_of_gpu_name
 NO_HOST_LINK_BYTES_PER_S = 1e12
 """Twice NVLink-C2C: what a log calls faster is a copy within a device, under a heading that was lost."""
 
+ALL_AT_ONCE = "d2h_all"
+
 MIN_COPY_S = 250e-6
 """A copy has a fixed cost of about 10 us (launch, first byte): below 4 % of a copy that takes this long."""
 
@@ -74,6 +76,20 @@ def best_measurement(machine: Machine, gpu: Gpu, node: int | None, what: str = "
     for m in local:
         groups.setdefault((m.source, m.numa_node), []).append(m)
     return max((_plateau(group) for group in groups.values()), key=lambda m: m.bytes_per_s, default=None)
+
+
+def measured_at_once(machine: Machine, gpu: Gpu) -> Measurement | None:
+    """The GPU's rate while all others evacuate too; None where the stopwatch did not run on all of them."""
+    mine = best_measurement(machine, gpu, None, ALL_AT_ONCE)
+    if mine is None or at_once_counts(machine)[0] < at_once_counts(machine)[1]:
+        return None
+    return mine
+
+
+def at_once_counts(machine: Machine) -> tuple[int, int]:
+    """GPUs that were measured while others copied too, and GPUs that evacuate."""
+    evacuating = [gpu for gpu in machine.gpus if gpu.off_bus is None]
+    return sum(best_measurement(machine, gpu, None, ALL_AT_ONCE) is not None for gpu in evacuating), len(evacuating)
 
 
 def too_small_bytes(machine: Machine, gpu: Gpu, what: str = "d2h") -> int | None:

@@ -59,6 +59,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cap: what it can do. now: what it does at the moment of reading (an idle GPU lowers it, so it is no verdict).
     now_bytes_per_s: after encoding, one direction, for sources that print a bandwidth and no speed (hwloc).
     suspect: the source calls it capability, but nothing else in the machine agrees (see suspects.py).
+    busy: it was read while a copy ran, so that `now` is a verdict (see ends.py).
     """
 
     cap_gt_s: Rate | None = None
@@ -67,6 +68,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     now_width: Count | None = None
     now_bytes_per_s: Rate | None = None
     suspect: bool = False
+    busy: bool = False
 
 
 class Acs(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,7 +198,10 @@ class NumaNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A bandwidth that somebody measured. what: d2h, h2d, gds_write, gds_read, cpu_write, cpu_read."""
+    """A bandwidth that somebody measured.
+
+    what: d2h, h2d, gds_write, gds_read, cpu_write, cpu_read; d2h_all, h2d_all: of one GPU while all others copy too.
+    """
 
     what: str
     bytes_per_s: Rate

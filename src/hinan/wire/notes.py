@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from hinan.wire.address import parse_address, short_address
-from hinan.wire.case import IMPOSSIBLE_RATIO, Question
-from hinan.wire.families import TUNNEL_GT_S, is_card_bridge, is_tunnel
+from hinan.wire.case import IMPOSSIBLE_RATIO, Question, judged
+from hinan.wire.ends import links_of
+from hinan.wire.families import TUNNEL_GT_S, is_tunnel
 from hinan.wire.identity import NVIDIA, gpu_name
-from hinan.wire.measured import best_measurement, strangers, too_small_bytes
+from hinan.wire.measured import at_once_counts, best_measurement, strangers, too_small_bytes
 from hinan.wire.model import Gpu, Machine, Role
 from hinan.wire.numbering import number_of
 from hinan.wire.path import Path, mps_of, path_ceiling, path_up
@@ -29,7 +30,8 @@ def notes_for(machine: Machine, gpu: Gpu, path: Path, placement: Placement, ques
         *_transport(machine, gpu),
         *_links(machine, gpu, path, placement, question),
         *_stopwatch(machine, gpu),
-        *_place(machine, placement),
+        *_place(placement),
+        *_at_once(machine),
         *_storage(machine, gpu),
         *_peers(machine, gpu),
     ]
@@ -55,6 +57,7 @@ def _with_places(said: str, places: list[str]) -> str:
 
 def notes_of_machine(machine: Machine, question: Question) -> tuple[str, ...]:
     """What a reader of findings must know: the notes of every GPU, without the one that holds for any machine."""
+    machine = judged(machine, question)
     each = []
     for gpu in machine.gpus:
         path = path_up(machine, gpu.address) if gpu.address else Path((), False, NO_ADDRESS)
@@ -95,13 +98,13 @@ def _links(machine: Machine, gpu: Gpu, path: Path, placement: Placement, questio
         )
     elif mps_of(path.hops) is None:
         yield "MPS is not told: the ceiling assumes 256 B (128 B: 8 % less, 512 B: 4 % more)"
-    for hop in path.hops:
-        link = hop.link
-        if link.cap_gt_s and link.now_gt_s and link.now_gt_s < link.cap_gt_s and not question.under_load:
-            if hop.role is Role.GPU or is_card_bridge(hop):
-                yield f"runs at {link.now_gt_s:g} of {link.cap_gt_s:g} GT/s now, idle: {short_address(hop.address)}"
-        elif link.suspect and hop.role is Role.GPU:
-            yield f"told at its idle speed, its capability is unknown: {short_address(hop.address)}"
+    for link in links_of(path.hops):
+        cap, now = link.cap_gt_s, link.now_gt_s
+        if link.at_gpu and cap and now and now < cap and not question.under_load:
+            yield f"runs at {now:g} of {cap:g} GT/s now, idle: {short_address(link.ends[0].address)}"
+        for hop in link.ends:
+            if hop.link.suspect and hop.role is Role.GPU:
+                yield f"told at its idle speed, its capability is unknown: {short_address(hop.address)}"
     if any(hop.link.now_bytes_per_s for hop in path.hops):
         yield "hwloc tells the present speed of links, not their capability; an idle link reads low"
 
@@ -123,12 +126,19 @@ def _known_as(machine: Machine, gpu: Gpu) -> str:
     return listed or gpu.name or "of another vendor"
 
 
-def _place(machine: Machine, placement: Placement) -> Iterator[str]:
+def _place(placement: Placement) -> Iterator[str]:
     if placement.node is None:
         yield f"NUMA node unknown: {placement.why}"
     elif "no CPUs" in placement.why:
         yield placement.why
-    yield DRAM
+
+
+def _at_once(machine: Machine) -> Iterator[str]:
+    measured, evacuating = at_once_counts(machine)
+    if 0 < measured < evacuating:
+        yield f"copies of {measured} of {evacuating} GPUs at once were measured: not the rate when all evacuate"
+    if not measured or measured < evacuating:
+        yield DRAM
 
 
 def _storage(machine: Machine, gpu: Gpu) -> Iterator[str]:

@@ -1,11 +1,9 @@
 """The path of a checkpoint: which functions it crosses, who shares them, how fast each can be.
 
-Owns:      walking up the tree, sharers, the ceiling of a hop, the narrow hop, and the fair share when all GPUs move
+Owns:      walking up the tree, sharers, the ceiling of a path, its narrow hop, and the fair share when all GPUs move
            at once.
-Promises:  a ceiling uses capabilities (an idle link's state is not one); a suspect or unknown link bounds nothing.
-           Without the GPU's own link there is no ceiling.
-Relies on: every function's link being the one towards its peer; both ends of a link are hops, so the smaller one
-           counts.
+Promises:  a ceiling uses capabilities (an idle link's state is not one) and what of them is lost, as `ends` joins them; a
+           suspect or unknown link bounds nothing. Without the GPU's own link there is no ceiling.
 Never:     bounds by DRAM, sockets or copy engines: nobody publishes them; they are measured.
 """
 
@@ -16,10 +14,9 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from hinan.wire.address import split_address
-from hinan.wire.families import is_tunnel
-from hinan.wire.join import link_is_disputed
-from hinan.wire.link import ASSUMED_MPS_BYTES, payload_of_raw, raw_bytes_per_s, write_ceiling_bytes_per_s
-from hinan.wire.model import Function, Machine, Port, Role
+from hinan.wire.ends import links_of
+from hinan.wire.link import ASSUMED_MPS_BYTES
+from hinan.wire.model import Function, Machine, Role
 from hinan.wire.sriov import is_virtual
 
 TRAFFIC = (Role.GPU, Role.NVME, Role.NIC)
@@ -94,55 +91,21 @@ def mps_of(hops: Iterable[Function]) -> int | None:
     return min((hop.mps_bytes for hop in told if hop.mps_bytes), default=None)
 
 
-def hides_its_rate(hop: Function) -> bool:
-    """May this hop be the narrow one of its path, with nobody to say how narrow? Disputed links, and tunnels."""
-    return link_is_disputed(hop) or is_tunnel(hop)
-
-
-def hop_ceiling_bytes_per_s(hop: Function, mps_bytes: int) -> float | None:
-    """Payload of memory writes over this hop's link [bytes/s]; None when its capability is unknown or not believed.
-
-    hwloc tells only the present bandwidth; it stands for the capability unless it is suspect.
-    """
-    link = hop.link
-    if link.suspect:
-        return None
-    if link.cap_gt_s is not None or link.cap_width is not None:
-        return write_ceiling_bytes_per_s(link.cap_gt_s, link.cap_width, mps_bytes=mps_bytes)
-    if link.now_bytes_per_s is not None:
-        return payload_of_raw(link.now_bytes_per_s, mps_bytes=mps_bytes)
-    return None
-
-
-def hop_raw_bytes_per_s(hop: Function) -> float | None:
-    """Encoded bandwidth of the hop's link [bytes/s]: what --svg draws as its width."""
-    return raw_bytes_per_s(hop.link.cap_gt_s, hop.link.cap_width) or hop.link.now_bytes_per_s
-
-
-def path_ceiling(path: Path, mps_bytes: int | None = None) -> tuple[float | None, str | None]:
+def path_ceiling(path: Path, mps_bytes: int | None = None, *, as_built: bool = False) -> tuple[float | None, str | None]:
     """Ceiling of the path [bytes/s] and the address of its narrowest hop, nearest the device; None if unknown.
 
     Unknown also where sources contradict each other on a link of the path, or a tunnel is on it: it may be the narrow one.
+
+    Args:
+        as_built: by capability alone, whatever is lost (see `ends`).
     """
     mps = mps_bytes or mps_of(path.hops) or ASSUMED_MPS_BYTES
-    if not path.hops or any(map(hides_its_rate, path.hops)) or not _own_link_known(path, mps):
+    links = links_of(path.hops)
+    rates = [link.ceiling_bytes_per_s(mps, as_built=as_built) for link in links]
+    if not links or rates[0] is None or any(link.hides_its_rate for link in links):
         return None, None
-    known = [
-        (value, order) for order, hop in enumerate(path.hops) if (value := hop_ceiling_bytes_per_s(hop, mps)) is not None
-    ]
-    value, order = min(known)
-    return value, path.hops[order].address
-
-
-def _own_link_known(path: Path, mps: int) -> bool:
-    """The device's link by either end: the device itself, or the port that faces it (not the two-in-one of NCCL)."""
-    if hop_ceiling_bytes_per_s(path.hops[0], mps) is not None:
-        return True
-    if path.hops[0].link.cap_gt_s is not None and not path.hops[0].link.suspect:
-        return False
-    facing = path.hops[1] if len(path.hops) > 1 and not path.hops[0].gap_above else None
-    faces = facing is not None and facing.port in (Port.ROOT, Port.DOWN)
-    return faces and facing is not None and hop_ceiling_bytes_per_s(facing, mps) is not None
+    value, order = min((rate, order) for order, rate in enumerate(rates) if rate is not None)
+    return value, links[order].narrow_end(mps).address
 
 
 def fair_shares(machine: Machine, devices: Iterable[str]) -> dict[str, float | None]:
@@ -159,11 +122,11 @@ def fair_shares(machine: Machine, devices: Iterable[str]) -> dict[str, float | N
     users: dict[str, set[str]] = {}
     for device, path in usable.items():
         mps = mps_of(path.hops) or ASSUMED_MPS_BYTES
-        for hop in path.hops:
-            ceiling = hop_ceiling_bytes_per_s(hop, mps)
+        for link in links_of(path.hops):
+            ceiling = link.ceiling_bytes_per_s(mps)
             if ceiling is not None:
-                capacity[hop.address] = min(ceiling, capacity.get(hop.address, ceiling))
-                users.setdefault(hop.address, set()).add(device)
+                capacity[link.key] = min(ceiling, capacity.get(link.key, ceiling))
+                users.setdefault(link.key, set()).add(device)
     shares = _fill(capacity, users)
     return {device: shares.get(device) for device in paths}
 

@@ -126,7 +126,7 @@ def _ram(report: Report, y: int) -> list[str]:
 
 def html(report: Report) -> str:
     """A page with the picture, the figures with their labels, the findings and the notes."""
-    rows = (
+    rows: tuple[tuple[str, str, float | None, float | None], ...] = (
         ("to RAM", "ceiling", report.ceiling_bytes_per_s, report.seconds),
         ("to RAM, measured", "measured", report.measured_bytes_per_s, report.measured_seconds),
         (
@@ -136,6 +136,11 @@ def html(report: Report) -> str:
             report.all_ranks_seconds,
         ),
     )
+    if report.runs_below_capability:
+        rows += (("to RAM, by capability, if nothing were lost", "ceiling", report.as_built_bytes_per_s, None),)
+    if report.all_ranks_measured_bytes_per_s is not None:
+        together, took = report.all_ranks_measured_bytes_per_s, report.all_ranks_measured_seconds
+        rows += ((f"all {report.gpus} GPUs at once, measured, each", "measured", together, took),)
     figures = "".join(
         f"<tr><td>{escape(name)}</td><td>{word if rate else 'unknown'}</td><td class=n>{escape(gigabytes(rate))}</td>"
         f"<td class=n>{escape(seconds(time) or 'unknown')}</td></tr>"

@@ -1,7 +1,8 @@
 """The one figure that others take from the wire: how fast a GPU's state reaches host RAM when all evacuate at once.
 
 Owns:      the choice between measured, ceiling and reported, and the words that say which it is.
-Promises:  never more than the GPU's share of links that it shares: a stopwatch that ran alone does not see the others.
+Promises:  never more than the GPU's share of links that it shares: a stopwatch that ran alone does not see the others. One
+           that ran on all GPUs at once saw also what no file tells (DRAM, sockets), and goes before all.
 """
 
 from __future__ import annotations
@@ -14,11 +15,15 @@ from hinan.wire.report import Report
 
 
 class Rate(msgspec.Struct, frozen=True, kw_only=True):
-    """bytes_per_s: decimal, one direction, per GPU. label: measured, ceiling or reported. source: how it follows."""
+    """bytes_per_s: decimal, one direction, per GPU. label: measured, ceiling or reported. source: how it follows.
+
+    note: why it is less than the machine is built for; empty where it is not.
+    """
 
     bytes_per_s: float
     label: str
     source: str
+    note: str = ""
 
 
 def rate_of(report: Report) -> Rate | None:
@@ -28,18 +33,29 @@ def rate_of(report: Report) -> Rate | None:
         return None
     who = f"GPU {gpu.index}" + (f" ({gpu.address})" if gpu.address else "")
     measured, share = report.measured_bytes_per_s, report.all_ranks_ceiling_bytes_per_s
+    together = report.all_ranks_measured_bytes_per_s
+    if together is not None and (share is None or together <= share):
+        source = f"{who}: {report.all_ranks_measured_by}, all {report.gpus} GPUs at once"
+        return Rate(bytes_per_s=together, label="measured", source=source)
     if measured is not None and (share is None or measured <= share):
         return Rate(bytes_per_s=measured, label="measured", source=f"{who}: {report.measured_by}")
     if share is not None:
         alone = f"; alone {measured / 1e9:.1f} GB/s were measured" if measured is not None else ""
         why = f"its share when all {report.gpus} GPUs evacuate{alone}"
-        return Rate(bytes_per_s=share, label="ceiling", source=f"{who}: {why}")
+        return Rate(bytes_per_s=share, label="ceiling", source=f"{who}: {why}", note=_lost(report))
     if report.ceiling_bytes_per_s is not None:
         why = "alone; who shares its links is not known"
-        return Rate(bytes_per_s=report.ceiling_bytes_per_s, label="ceiling", source=f"{who}: {why}")
+        return Rate(bytes_per_s=report.ceiling_bytes_per_s, label="ceiling", source=f"{who}: {why}", note=_lost(report))
     if report.reported_bytes_per_s is not None:
         return Rate(bytes_per_s=report.reported_bytes_per_s, label="reported", source=f"{who}: {report.coherent_link}")
     return None
+
+
+def _lost(report: Report) -> str:
+    if not report.runs_below_capability or report.gpu is None:
+        return ""
+    whole = (report.as_built_bytes_per_s or 0.0) / 1e9
+    return f"links of GPU {report.gpu.index} run below their capability of {whole:.1f} GB/s: see `hinan wire check`"
 
 
 def slowest(rates: Iterable[Rate | None]) -> Rate | None:

@@ -97,7 +97,7 @@ def _link(hop: Hop, segment: Segment, report: Report) -> str:
         text = f"{hop.cap_gt_s:g} GT/s{now} x{hop.width if hop.width is not None else '?'}"
     elif hop.now_gt_s is not None:
         text = f"{hop.now_gt_s:g} GT/s x{hop.width or '?'} as read now, capability unknown"
-    elif hop.ceiling_bytes_per_s is None and segment.ceiling_bytes_per_s is not None:
+    elif segment.port is not None and segment.port.cap_gt_s is not None:
         text = "speed and width told by the port's end only"
     elif segment.ceiling_bytes_per_s is not None:
         text = "speed and width unknown, bandwidth reported"
@@ -147,10 +147,20 @@ def _row(name: str, word: str, rate: str, duration_s: float | None, why: str) ->
     return f"{name:<12}{word:<9} {rate:>11}  {seconds(duration_s):>9}  {why}"
 
 
+BY_CAPABILITY = "by capability, if nothing were lost"
+
+
+def _seconds_of(report: Report, rate: float | None) -> float | None:
+    return report.state_bytes / rate if report.state_bytes is not None and rate else None
+
+
 def _figures(report: Report) -> list[str]:
     mps = f"MPS {report.mps_bytes}" if report.mps_bytes else f"MPS {report.assumed_mps_bytes} assumed"
     why = f"narrowest: {report.narrowest}, {mps}" if report.narrowest else "see below"
     lines = [_row("to RAM", "ceiling", gigabytes(report.ceiling_bytes_per_s), report.seconds, why)]
+    if report.runs_below_capability:
+        whole = _seconds_of(report, report.as_built_bytes_per_s)
+        lines.append(_row("", "ceiling", gigabytes(report.as_built_bytes_per_s), whole, BY_CAPABILITY))
     if report.reported_bytes_per_s:
         lines.append(_row("", "reported", gigabytes(report.reported_bytes_per_s), None, report.coherent_link or ""))
     of = ""
@@ -164,6 +174,9 @@ def _figures(report: Report) -> list[str]:
         lines.append(
             _row(f"all {report.gpus} GPUs", "ceiling", rate, report.all_ranks_seconds, "each, when all evacuate at once")
         )
+    if report.all_ranks_measured_bytes_per_s is not None:
+        rate, by = gigabytes(report.all_ranks_measured_bytes_per_s), report.all_ranks_measured_by or ""
+        lines.append(_row("", "measured", rate, report.all_ranks_measured_seconds, f"each: {by}"))
     return lines + _legs(report)
 
 
@@ -256,7 +269,14 @@ def render_all(reports: Sequence[Report]) -> list[str]:
         lines.append(f"{index!s:<4}{address:<14}{node:>5}  {columns}  {r.narrowest or 'unknown':<13} {r.nic or 'unknown'}")
     shares = [r.all_ranks_ceiling_bytes_per_s for r in reports]
     summed = bool(shares) and all(share is not None for share in shares)
-    if summed:
+    at_once = [r.all_ranks_measured_bytes_per_s for r in reports]
+    if at_once and None not in at_once:
+        known = [rate for rate in at_once if rate is not None]
+        lines.append(
+            f"measured, all at once: together {gigabytes(sum(known))}, slowest {gigabytes(min(known))} "
+            f"({reports[0].all_ranks_measured_by})"
+        )
+    elif summed:
         lines.append(
             f"together {gigabytes(sum(share or 0.0 for share in shares))}; the DRAM write limit is not in any file"
         )

@@ -7,20 +7,22 @@ Promises:  `seconds` is the state at the ceiling: nobody will be faster. A GPU t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from hinan.wire.address import short_address
-from hinan.wire.case import Question
+from hinan.wire.case import Question, judged
 from hinan.wire.check import check_gpu, check_machine, iommu_of
+from hinan.wire.ends import links_of
 from hinan.wire.findings import Finding
 from hinan.wire.legs import Leg, direct, nearest, via_ram
 from hinan.wire.link import ASSUMED_MPS_BYTES
-from hinan.wire.measured import best_measurement
+from hinan.wire.measured import best_measurement, measured_at_once
 from hinan.wire.model import Function, Gpu, Machine, Port, Role
 from hinan.wire.notes import NO_ADDRESS, notes_for
-from hinan.wire.path import Path, fair_shares, hop_ceiling_bytes_per_s, mps_of, path_ceiling, path_up, sharers
+from hinan.wire.path import Path, fair_shares, mps_of, path_ceiling, path_up, sharers
 from hinan.wire.placement import node_for_gpu
 from hinan.wire.rail import nic_for_gpu, nic_on_bus
 from hinan.wire.transport import coherent_link_of
@@ -88,7 +90,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     mps_bytes: int | None
     assumed_mps_bytes: int | None
     state_bytes: int | None
+    as_built_bytes_per_s: float | None  # the ceiling by capability alone; above it only where lanes or speed are lost
     all_ranks_seconds: float | None
+    all_ranks_measured_bytes_per_s: float | None
+    all_ranks_measured_seconds: float | None
+    all_ranks_measured_by: str | None
     measured_seconds: float | None
     measured_by: str | None
     iommu: str | None
@@ -101,18 +107,27 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     sources: tuple[str, ...]
     notes: tuple[str, ...]
 
+    @property
+    def runs_below_capability(self) -> bool:
+        """Do faults of links keep the ceiling below what these can do?"""
+        return (self.as_built_bytes_per_s or 0.0) > (self.ceiling_bytes_per_s or 0.0)
+
 
 def report_gpu(machine: Machine, gpu: Gpu, question: Question) -> Report:
     """The report of one GPU."""
+    machine = judged(machine, question)
     path = path_up(machine, gpu.address) if gpu.address else Path((), False, NO_ADDRESS)
     coherent = coherent_link_of(machine, gpu)
     mps = mps_of(path.hops)
-    ceiling, narrow = (None, None) if coherent or gpu.off_bus else path_ceiling(path)
+    carries = not coherent and not gpu.off_bus
+    ceiling, narrow = path_ceiling(path) if carries else (None, None)
+    rates = _rates(path, mps) if carries else {}
     share = None
     if not coherent and gpu.address:
         share = fair_shares(machine, machine.evacuating).get(gpu.address)
     placement = node_for_gpu(machine, gpu.index)
     measured = best_measurement(machine, gpu, placement.node) if gpu.off_bus is None else None
+    together = measured_at_once(machine, gpu) if gpu.off_bus is None else None
     mode = iommu_of(machine, gpu)
     known = {
         "numa_node": "reported" if placement.node is not None else "unknown",
@@ -120,6 +135,7 @@ def report_gpu(machine: Machine, gpu: Gpu, question: Question) -> Report:
         "ceiling_bytes_per_s": "ceiling" if ceiling else "unknown",
         "all_ranks_ceiling_bytes_per_s": "ceiling" if share else "unknown",
         "measured_bytes_per_s": "measured" if measured else "unknown",
+        "all_ranks_measured_bytes_per_s": "measured" if together else "unknown",
         "seconds": "ceiling" if ceiling and question.state_bytes is not None else "unknown",
         "reported_bytes_per_s": "reported" if coherent and machine.coherent_bytes_per_s else "unknown",
         "iommu": "reported" if mode else "unknown",
@@ -128,10 +144,7 @@ def report_gpu(machine: Machine, gpu: Gpu, question: Question) -> Report:
     return Report(
         gpu=Named(short_address(gpu.address) if gpu.address else None, gpu.name, gpu.index),
         numa_node=placement.node,
-        hops=tuple(
-            _hop(machine, hop, (path.hops[0].address,), mps or ASSUMED_MPS_BYTES, carries=not coherent and not gpu.off_bus)
-            for hop in path.hops
-        ),
+        hops=tuple(_hop(machine, hop, (path.hops[0].address,), rates) for hop in path.hops),
         narrowest=short_address(narrow) if narrow else None,
         ceiling_bytes_per_s=ceiling,
         all_ranks_ceiling_bytes_per_s=share,
@@ -143,7 +156,11 @@ def report_gpu(machine: Machine, gpu: Gpu, question: Question) -> Report:
         mps_bytes=mps,
         assumed_mps_bytes=None if mps or not ceiling else ASSUMED_MPS_BYTES,
         state_bytes=question.state_bytes,
+        as_built_bytes_per_s=path_ceiling(path, as_built=True)[0] if carries else None,
         all_ranks_seconds=_seconds(question, share),
+        all_ranks_measured_bytes_per_s=together.bytes_per_s if together else None,
+        all_ranks_measured_seconds=_seconds(question, together.bytes_per_s if together else None),
+        all_ranks_measured_by=together.source if together else None,
         measured_seconds=_seconds(question, rate),
         measured_by=measured.source if measured else None,
         iommu=mode.value if mode else None,
@@ -172,7 +189,9 @@ def report_without_gpu(machine: Machine, question: Question) -> Report:
         gpu=None, numa_node=None, hops=(), narrowest=None, ceiling_bytes_per_s=None, all_ranks_ceiling_bytes_per_s=None,
         measured_bytes_per_s=None, seconds=None, labels=dict.fromkeys(fields, "unknown"),
         findings=check_machine(machine, question), path_complete=False, mps_bytes=None, assumed_mps_bytes=None,
-        state_bytes=question.state_bytes, all_ranks_seconds=None, measured_seconds=None, measured_by=None,
+        state_bytes=question.state_bytes, as_built_bytes_per_s=None, all_ranks_seconds=None,
+        all_ranks_measured_bytes_per_s=None, all_ranks_measured_seconds=None, all_ranks_measured_by=None,
+        measured_seconds=None, measured_by=None,
         iommu=machine.iommu_mode.value if machine.iommu_mode else None, coherent_link=machine.coherent_link,
         reported_bytes_per_s=None, nic=None, legs=(), gpus=0, virtual=machine.virtual, sources=machine.sources,
         notes=("no GPU is known on this machine", *machine.notes),
@@ -205,8 +224,15 @@ def kind_of(function: Function) -> str:
     return "endpoint"
 
 
-def _hop(machine: Machine, function: Function, ends: tuple[str, ...], mps: int, *, carries: bool = True) -> Hop:
-    """carries: does the copy go over this link? Not of a GPU that does not answer, or that reaches RAM by another one."""
+def _rates(path: Path, mps: int | None) -> dict[str, float | None]:
+    """Address of each hop -> ceiling of its link [bytes/s], of which the hop may be either end."""
+    return {
+        end.address: link.ceiling_bytes_per_s(mps or ASSUMED_MPS_BYTES) for link in links_of(path.hops) for end in link.ends
+    }
+
+
+def _hop(machine: Machine, function: Function, ends: tuple[str, ...], rates: Mapping[str, float | None]) -> Hop:
+    """rates: of links that the copy goes over; none where the GPU does not answer, or reaches RAM by another link."""
     link = function.link
     shared = sharers(machine, function.address, *ends)
     return Hop(
@@ -220,7 +246,7 @@ def _hop(machine: Machine, function: Function, ends: tuple[str, ...], mps: int, 
         mps=function.mps_bytes,
         node=function.numa_node,
         shared_with=tuple(short_address(other.address) for other in shared),
-        ceiling_bytes_per_s=hop_ceiling_bytes_per_s(function, mps) if carries else None,
+        ceiling_bytes_per_s=rates.get(function.address),
     )
 
 
@@ -242,11 +268,13 @@ def _legs(machine: Machine, gpu: Gpu, question: Question) -> tuple[LegReport, ..
 
 def _leg(machine: Machine, leg: Leg, question: Question) -> LegReport:
     hops = tuple(machine.functions[address] for address in leg.crossed)
-    mps = mps_of(hops) or ASSUMED_MPS_BYTES
+    rates: dict[str, float | None] = {}
+    for end in leg.ends:
+        rates |= _rates(path_up(machine, end), mps_of(hops))
     return LegReport(
         name=leg.name,
         device=short_address(leg.device),
-        hops=tuple(_hop(machine, hop, leg.ends, mps) for hop in hops),
+        hops=tuple(_hop(machine, hop, leg.ends, rates) for hop in hops),
         at_root=leg.at_root,
         narrowest=short_address(leg.narrowest) if leg.narrowest else None,
         ceiling_bytes_per_s=leg.ceiling_bytes_per_s,

@@ -1,8 +1,10 @@
 """nvbandwidth, as JSON (-j) or as text: measured copies between host RAM and each GPU.
 
-Owns:      the testcases device_to_host_memcpy_ce and host_to_device_memcpy_ce.
+Owns:      the testcases between host and devices: one device alone, and one while all others copy too (all_to_host).
 Promises:  a testcase that failed, was waived or has "N/A" gives no measurement; it never becomes 0 GB/s.
-Relies on: nvbandwidth binding itself to the GPU's own CPUs, so that it shows the best node.
+Relies on: nvbandwidth binding itself to the GPU's own CPUs, so that it shows the best node; a cell of all_to_host and
+           host_to_all being the rate of one device, not of all together (its README and testcases_ce.cpp).
+Never:     says on which NUMA node the buffer lay, because no report of nvbandwidth does.
 """
 
 from __future__ import annotations
@@ -17,8 +19,14 @@ from hinan.wire.identity import NVIDIA
 from hinan.wire.model import Gpu, Machine, Measurement
 from hinan.wire.text import number, whole_lines
 
-_TESTS = {"device_to_host_memcpy_ce": ("d2h", "ce"), "host_to_device_memcpy_ce": ("h2d", "ce"),
-          "device_to_host_memcpy_sm": ("d2h", "sm"), "host_to_device_memcpy_sm": ("h2d", "sm")}  # fmt: skip
+_TESTS = {
+    f"{way}_memcpy_{engine}": (what, engine)
+    for engine in ("ce", "sm")
+    for way, what in (
+        ("device_to_host", "d2h"), ("host_to_device", "h2d"), ("all_to_host", "d2h_all"), ("host_to_all", "h2d_all"),
+    )
+}  # fmt: skip
+_NAMES = {kind: name for name, kind in _TESTS.items()}
 _DEVICE = re.compile(r"^\s*(?:Device )?([0-9]{1,3}): (.+?)(?: \(([0-9a-fA-F:.]+)\))?(?:: \(.*\))?\s*$")
 
 
@@ -70,7 +78,7 @@ def _row(kind: tuple[str, str], cells: list[str], gpus: tuple[Gpu, ...]) -> Iter
                 what=kind[0],
                 engine=kind[1],
                 bytes_per_s=value * 1e9,
-                source="nvbandwidth",
+                source="nvbandwidth" if kind[0] in ("d2h", "h2d") else f"nvbandwidth {_NAMES[kind]}",
                 gpu_index=index,
                 vendor_id=NVIDIA,
                 gpu_address=gpu.address if gpu else None,

@@ -1,0 +1,127 @@
+"""A link with its two ends joined: the one notion of a link that ceilings, shares, rules and pictures use.
+
+Owns:      which hops of a path are the two ends of one link, what the link can do, and what counts of what it does.
+Promises:  a link is as fast as its slower end and as wide as its narrower one, even if these are two ends. A state below
+           that counts only where it is a fault and no rest: lanes that are lost, and a speed that was read under load. An
+           end that is suspect tells nothing.
+Relies on: every function's link being the one towards its peer: a port that faces down is the upper end of a link, all
+           others are the lower end (NCCL's switch in one line is that of its uplink).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from hinan.wire.families import is_card_bridge, is_tunnel
+from hinan.wire.join import link_is_disputed
+from hinan.wire.link import completion_ceiling_bytes_per_s, payload_of_raw, write_ceiling_bytes_per_s
+from hinan.wire.model import Function, Link, Machine, Port, Role
+
+_T = TypeVar("_T", int, float)
+_FACING_DOWN = (Port.ROOT, Port.DOWN)
+
+
+class PathLink(msgspec.Struct, frozen=True):
+    """One link of a path. ends: one or both, the one nearer to the device first."""
+
+    ends: tuple[Function, ...]
+
+    @property
+    def key(self) -> str:
+        """One for all functions of a device, which share its link: the port's address where it is told."""
+        return self.ends[-1].address
+
+    @property
+    def _told(self) -> tuple[Link, ...]:
+        return tuple(end.link for end in self.ends if not end.link.suspect)
+
+    @property
+    def cap_gt_s(self) -> float | None:
+        """What both ends can do [GT/s]."""
+        return _least(link.cap_gt_s for link in self._told)
+
+    @property
+    def cap_width(self) -> int | None:
+        """Lanes that both ends have."""
+        return _least(link.cap_width for link in self._told)
+
+    @property
+    def now_gt_s(self) -> float | None:
+        """Present speed [GT/s]."""
+        return _least(link.now_gt_s for link in self._told)
+
+    @property
+    def now_width(self) -> int | None:
+        """Lanes in use."""
+        return _least(link.now_width for link in self._told)
+
+    @property
+    def counted(self) -> tuple[float | None, int | None]:
+        """GT/s and lanes that a copy gets: capability, less what is lost. A width does not drop when idle; a speed does."""
+        busy = any(link.busy for link in self._told)
+        return _least((self.cap_gt_s, self.now_gt_s if busy else None)), _least((self.cap_width, self.now_width))
+
+    @property
+    def at_gpu(self) -> bool:
+        """Does it idle with a GPU: is one end the GPU, or a bridge on its card?"""
+        return any(end.role is Role.GPU or is_card_bridge(end) for end in self.ends)
+
+    @property
+    def hides_its_rate(self) -> bool:
+        """May it be the narrow one of its path, with nobody to say how narrow? Disputed links, and tunnels."""
+        return any(link_is_disputed(end) or is_tunnel(end) for end in self.ends)
+
+    def ceiling_bytes_per_s(self, mps_bytes: int, *, as_built: bool = False) -> float | None:
+        """Payload of memory writes [bytes/s]; None when the link is unknown or not believed.
+
+        hwloc tells only the present bandwidth; it stands for the capability.
+
+        Args:
+            as_built: by capability alone, whatever is lost.
+        """
+        gt_s, width = (self.cap_gt_s, self.cap_width) if as_built else self.counted
+        present = [
+            payload_of_raw(link.now_bytes_per_s, mps_bytes=mps_bytes)
+            for link in self._told
+            if link.cap_gt_s is None and link.cap_width is None and link.now_bytes_per_s is not None
+        ]
+        return _least([write_ceiling_bytes_per_s(gt_s, width, mps_bytes=mps_bytes), *present])
+
+    def fetch_bytes_per_s(self, completion_bytes: int) -> float | None:
+        """Payload of read completions [bytes/s]; None when speed or width is unknown."""
+        return completion_ceiling_bytes_per_s(*self.counted, completion_bytes=completion_bytes)
+
+    def narrow_end(self, mps_bytes: int) -> Function:
+        """The end that limits the link by itself; the nearer one where neither does."""
+        rate = self.ceiling_bytes_per_s(mps_bytes)
+        return next((end for end in self.ends if PathLink((end,)).ceiling_bytes_per_s(mps_bytes) == rate), self.ends[0])
+
+
+def _least(values: Iterable[_T | None]) -> _T | None:
+    return min((value for value in values if value is not None), default=None)
+
+
+def links_of(hops: Sequence[Function]) -> tuple[PathLink, ...]:
+    """The links of hops that lie above one another, the device first."""
+    found: list[PathLink] = []
+    for order, hop in enumerate(hops):
+        below = hops[order - 1] if order else None
+        if below is not None and hop.port in _FACING_DOWN and below.port not in _FACING_DOWN:
+            found[-1] = PathLink((below, hop))
+        else:
+            found.append(PathLink((hop,)))
+    return tuple(found)
+
+
+def read_under_load(machine: Machine) -> Machine:
+    """The machine with the present state of its links as what they do at best: a copy ran when they were read."""
+    return msgspec.structs.replace(
+        machine,
+        functions={
+            address: msgspec.structs.replace(f, link=msgspec.structs.replace(f.link, busy=True))
+            for address, f in machine.functions.items()
+        },
+    )
