@@ -1,14 +1,16 @@
 """Legs beside the evacuation: ACS is known only where a source told it, and a redirected leg crosses the root complex."""
 
+from itertools import pairwise
+
 import pytest
 import wire_dumps as dumps
 
 from hinan.wire import sources
 from hinan.wire.case import Question
 from hinan.wire.hotpath import paths_of
-from hinan.wire.legs import Leg, direct
-from hinan.wire.model import Machine
-from hinan.wire.peer import acs_known
+from hinan.wire.legs import Leg, direct, nearest
+from hinan.wire.model import Machine, Role
+from hinan.wire.peer import Meeting, Nearness, acs_known, distance
 from hinan.wire.render import render_legs
 from hinan.wire.report import report_gpu
 
@@ -104,3 +106,53 @@ def test_the_hot_path_crosses_the_root_complex_too() -> None:
     cell = paths_of(machine, machine.gpus[0]).ways[0].cells[1]
     assert "42:00.0" in cell
     assert "> root complex >" in cell
+
+
+def test_a_redirect_makes_a_drive_the_farther_one() -> None:
+    """Two drives behind one switch, ACS redirect at the first: the kernel's -2 is no nearness."""
+    start, end = (dumps.LSPCI_VVV.index(f"\n{block}") for block in ("42:02.0 ", "43:00.0 "))
+    port = dumps.LSPCI_VVV[start:end].replace("42:02.0", "42:03.0").replace("secondary=45, subordinate=45", "secondary=46, subordinate=46").replace("a0000000-a00fffff", "a0100000-a01fffff")  # fmt: skip  # noqa: E501
+    start, last = (dumps.LSPCI_VVV.index(f"\n{block}") for block in ("45:00.0 ", "02:00.0 "))
+    drive = dumps.LSPCI_VVV[start:last].replace("45:00.0", "46:00.0").replace("a0000000", "a0100000")
+    text = dumps.LSPCI_VVV[:end] + port + dumps.LSPCI_VVV[end:last] + drive + dumps.LSPCI_VVV[last:]
+    for redirecting, near in (("42:02.0", "0000:46:00.0"), ("42:03.0", "0000:45:00.0")):
+        at = text.index(f"\n{redirecting} ")
+        found = sources.read_texts([text[:at] + text[at:].replace("ReqRedir-", "ReqRedir+", 1)])
+        assert getattr(nearest(found, GPU, Role.NVME), "address", None) == near
+    both = sources.read_texts([text.replace("ReqRedir-", "ReqRedir+")])
+    assert getattr(nearest(both, GPU, Role.NVME), "address", None) == "0000:45:00.0"
+    assert distance(both, GPU, "0000:45:00.0") == -2
+
+
+def test_the_order_of_nearness() -> None:
+    """Fewer bridges, then more, then redirected, then over the root, then nobody knows."""
+    order = [Nearness(Meeting.BELOW_ROOT, 4), Nearness(Meeting.BELOW_ROOT, 6), Nearness(Meeting.REDIRECTED, 4)]
+    order += [Nearness(Meeting.AT_ROOT, 0), Nearness(Meeting.UNKNOWN, 0)]
+    assert all(near < far for near, far in pairwise(order))
+    assert [each.kernel_distance for each in order] == [4, 6, -2, -1, None]
+
+
+@pytest.mark.parametrize("missing", ["41:00.0", "40:01.0"])
+def test_a_path_that_is_not_told_meets_nowhere(missing: str) -> None:
+    """Without the switch's uplink nobody knows where GPU and drive meet; without the root port it is below the switch."""
+    start = dumps.LSPCI_VVV.index(f"{missing} PCI")
+    text = dumps.LSPCI_VVV[:start] + dumps.LSPCI_VVV[dumps.LSPCI_VVV.index("\n\n", start) + 2 :]
+    leg = direct(sources.read_texts([text]), GPU, DRIVE)
+    assert leg.distance == (None if missing == "41:00.0" else 4)
+    assert ("unknown: a path is not told" in leg.why) == (missing == "41:00.0")
+    assert "only at the root complex" not in leg.why
+
+
+def test_a_list_without_bridges_claims_no_root_complex() -> None:
+    """`lspci -nn` tells devices only: no distance, no meeting at the root, and hops that are missing show as such."""
+    text = (
+        "05:00.0 Ethernet controller [0200]: Mellanox Technologies MT2892 Family [ConnectX-6 Dx] [15b3:101d]\n"
+        "06:00.0 3D controller [0302]: NVIDIA Corporation GA102GL [A10] [10de:2236] (rev a1)\n"
+    )
+    found = sources.read_texts([text])
+    assert distance(found, "0000:06:00.0", "0000:05:00.0") is None
+    paths = paths_of(found, found.gpus[0])
+    assert "meet only at the root complex" not in paths.rdma
+    assert "no source tells where GPU and 05:00.0 meet" in paths.rdma
+    assert paths.ways[1].cells[1] == "06:00.0* > ? > root complex > RAM"
+    assert "root complex > ? > 05:00.0" in paths.ways[2].cells[1]

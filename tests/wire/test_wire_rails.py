@@ -104,3 +104,28 @@ NCCL_OF_TWO = """\
   </cpu>
 </system>
 """
+
+
+def test_a_nic_behind_a_redirect_is_the_farther_one() -> None:
+    """Of two NICs behind the GPU's switch the one that ACS does not send up to the root; both redirected are alike."""
+    start, end = (dumps.LSPCI_VVV.index(f"\n{block} ") for block in ("42:02.0", "43:00.0"))
+    port = (
+        dumps.LSPCI_VVV[start:end]
+        .replace("42:02.0", "42:03.0")
+        .replace("secondary=45, subordinate=45", "secondary=46, subordinate=46")
+    )
+    nics = "".join(
+        f"\n{bus}:00.0 Infiniband controller [0207]: Mellanox Technologies MT2910 Family [ConnectX-7] [15b3:1021]\n"
+        "\tCapabilities: [60] Express (v2) Endpoint, MSI 00\n"
+        "\t\tLnkCap:\tPort #0, Speed 16GT/s, Width x16, ASPM not supported\n"
+        for bus in ("45", "46")
+    )
+    drive = dumps.LSPCI_VVV.index("\n45:00.0 ")
+    text = dumps.LSPCI_VVV[:end] + port + dumps.LSPCI_VVV[end:drive] + nics
+    for redirecting, near in (("42:02.0", "46:00.0"), ("42:03.0", "45:00.0")):
+        at = text.index(f"\n{redirecting} ")
+        rail = nic_for_gpu(machine(text[:at] + text[at:].replace("ReqRedir-", "ReqRedir+", 1)), 0)
+        assert (rail.nic, rail.why) == (near, "same switch")
+    both = [nic_for_gpu(machine(text.replace("ReqRedir-", "ReqRedir+")), index) for index in (0, 1)]
+    assert [rail.nic for rail in both] == ["45:00.0", "46:00.0"]
+    assert "by way of the root complex" in both[0].why

@@ -14,8 +14,8 @@ from hinan.wire.address import short_address
 from hinan.wire.legs import from_ram, nearest
 from hinan.wire.model import Function, Gpu, Machine, Role
 from hinan.wire.nics import has_rdma
-from hinan.wire.path import path_up
-from hinan.wire.peer import Crossing, common_bridge, crossing, redirecting_ports
+from hinan.wire.path import Path, path_up
+from hinan.wire.peer import Crossing, Meeting, crossing, nearness, redirecting_ports
 from hinan.wire.rail import nic_on_bus
 from hinan.wire.transport import coherent_link_of, shared_memory_of
 
@@ -44,11 +44,12 @@ def paths_of(machine: Machine, gpu: Gpu) -> Paths:
     nic = machine.functions.get(nic_on_bus(machine, gpu.index) or "")
     nvme = nearest(machine, gpu.address, Role.NVME)
     to_nic = _hot_way(machine, gpu, nic)
-    to_ram = tuple(hop.address for hop in path_up(machine, gpu.address).hops) if gpu.address else ()
+    up = path_up(machine, gpu.address) if gpu.address else Path((), False)
+    to_ram = tuple(hop.address for hop in up.hops)
     shared = tuple(hop for hop in to_ram if hop in _hops(to_nic))
     ways = (
         _hot(machine, gpu, to_nic, frozenset(shared)),
-        _evacuation(machine, gpu, to_ram, frozenset(shared)),
+        _evacuation(machine, gpu, up, frozenset(shared)),
         _third(machine, nic, nvme),
     )
     return Paths(
@@ -97,7 +98,9 @@ def _hot(machine: Machine, gpu: Gpu, way: Crossing, shared: frozenset[str]) -> W
     )
 
 
-def _evacuation(machine: Machine, gpu: Gpu, hops: tuple[str, ...], shared: frozenset[str]) -> Way:
+def _evacuation(machine: Machine, gpu: Gpu, path: Path, shared: frozenset[str]) -> Way:
+    hops = tuple(hop.address for hop in path.hops)
+    gap = "" if path.complete or not hops else " > ?"
     coherent, shared_ = coherent_link_of(machine, gpu), shared_memory_of(machine, gpu)
     return Way(
         name="evacuation (HBM to RAM)",
@@ -107,7 +110,7 @@ def _evacuation(machine: Machine, gpu: Gpu, hops: tuple[str, ...], shared: froze
             if shared_ and coherent == shared_
             else f"{coherent} to RAM"
             if coherent
-            else f"{_names(hops, shared)} > root complex > RAM",
+            else f"{_names(hops, shared)}{gap} > root complex > RAM",
             "its memory controller is crossed, its cores are not: the copy engine writes",
             "not crossed",
             "short against the gap between optimizer steps; never in the way of the hot path",
@@ -120,7 +123,9 @@ def _third(machine: Machine, nic: Function | None, nvme: Function | None) -> Way
     routes = []
     for device, word in ((nvme, "RAM to NVMe"), (nic, "RAM to NIC or DPU to target")):
         if device is not None:
-            routes.append(f"{word}: root complex > {_names(from_ram(machine, device.address).crossed)}")
+            leg = from_ram(machine, device.address)
+            gap = "? > " if leg.at_root is None else ""
+            routes.append(f"{word}: root complex > {gap}{_names(leg.crossed)}")
     return Way(
         name="third leg (RAM to safety)",
         cells=(
@@ -156,7 +161,10 @@ def _rdma(machine: Machine, gpu: Gpu, nic: Function | None) -> str:
     driver = "the driver offers it" if function is not None and function.gpudirect else "the driver was not asked"
     if able is None:
         driver += f"; whether {short_address(nic.address)} has RDMA is unknown"
-    if common_bridge(machine, gpu.address, nic.address) is None:
+    where = nearness(machine, gpu.address, nic.address).where
+    if where is Meeting.UNKNOWN:
+        return f"possible, unproven: no source tells where GPU and {short_address(nic.address)} meet; {driver}"
+    if where is Meeting.AT_ROOT:
         return f"possible, unproven: GPU and NIC meet only at the root complex; {driver}"
     return f"possible, unproven: same switch as {short_address(nic.address)}; {driver}. Proof is a measured transfer"
 

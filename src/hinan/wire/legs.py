@@ -15,7 +15,17 @@ from hinan.wire.ends import PathLink, links_of
 from hinan.wire.link import ASSUMED_MPS_BYTES
 from hinan.wire.model import Function, Machine, Role
 from hinan.wire.path import Path, mps_of, path_ceiling, path_up
-from hinan.wire.peer import Crossing, acs_known, common_bridge, crossing, distance, is_drawn_whole, redirecting_ports
+from hinan.wire.peer import (
+    Crossing,
+    Meeting,
+    acs_known,
+    common_bridge,
+    crossing,
+    distance,
+    is_drawn_whole,
+    nearness,
+    redirecting_ports,
+)
 from hinan.wire.sriov import is_virtual
 
 
@@ -23,8 +33,8 @@ class Leg(msgspec.Struct, frozen=True, kw_only=True):
     """One way of the bytes.
 
     ends: the devices whose bytes they are. at_root: how many of `crossed` come before the root complex; None where it is
-    not crossed, or where nobody knows. distance: the kernel's p2pdma distance for peer-to-peer legs; None for others, and
-    where the source does not draw every bridge.
+    not crossed, or where nobody knows. distance: the kernel's p2pdma distance for peer-to-peer legs; None for others, where
+    the source does not draw every bridge, and where nobody knows where they meet.
     """
 
     name: str
@@ -114,9 +124,9 @@ def _peer_ceiling(way: Crossing) -> tuple[float | None, str | None]:
 def _why(machine: Machine, gpu: str, device: str) -> str:
     ports, bridge = redirecting_ports(machine, gpu, device), common_bridge(machine, gpu, device)
     if bridge is None:
-        complete = path_up(machine, gpu).complete and path_up(machine, device).complete
-        known = "platform-dependent" if complete else "unknown: a path is not told up to the root"
-        return f"they meet only at the root complex: {known}"
+        if nearness(machine, gpu, device).where is Meeting.UNKNOWN:
+            return "where they meet is unknown: a path is not told up to the root complex"
+        return "they meet only at the root complex: platform-dependent"
     if ports:
         return f"ACS redirect at {' '.join(p.removeprefix('0000:') for p in ports)} sends it up to the root complex"
     state = "ACS redirect off" if acs_known(machine, gpu, device) else "if ACS redirect is off there, which is unknown"
@@ -129,7 +139,8 @@ def nearest(machine: Machine, gpu: str | None, role: Role) -> Function | None:
     near = []
     for function in machine.functions.values():
         if function.role is role and not is_virtual(function, machine.functions):
-            steps = distance(machine, gpu, function.address) if gpu in machine.functions and gpu else -1
-            rank = 0 if steps != -1 else 1 if node is not None and function.numa_node == node else 2
+            steps = nearness(machine, gpu or "", function.address)
+            switched = steps.where <= Meeting.REDIRECTED
+            rank = 0 if switched else 1 if node is not None and function.numa_node == node else 2
             near.append((rank, steps, function.address, function))
     return min(near, key=lambda item: item[:3])[3] if near else None

@@ -1,6 +1,7 @@
 """Peer to peer: where the path from one device to another turns, and what sends it up to the root instead.
 
-Owns:      the kernel's distance between two devices and its ACS rule.
+Owns:      how near two devices are, the kernel's distance between them and its ACS rule.
+Promises:  "they meet at the root" only where both paths are known up to it, or bus numbers exclude any other place.
 Relies on: Linux drivers/pci/p2pdma.c in its early form: distance is the number of bridges passed on both sides plus the
            steps to them; a redirecting port below the common bridge makes it -2 ("through the root"), no common bridge
            -1. Today's kernel knows more host bridges; the redirect test is the same.
@@ -9,15 +10,15 @@ Relies on: Linux drivers/pci/p2pdma.c in its early form: distance is the number 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import IntEnum
 from itertools import takewhile
 
 import msgspec
 
+from hinan.wire.address import split_address
 from hinan.wire.model import Function, Machine, Port, Role
-from hinan.wire.path import path_up
+from hinan.wire.path import Path, path_up
 from hinan.wire.sriov import is_virtual
-
-NO_COMMON_BRIDGE, THROUGH_ROOT = -1, -2
 
 
 def common_bridge(machine: Machine, one: str, other: str) -> str | None:
@@ -89,17 +90,65 @@ def crossing(machine: Machine, one: str, other: str, *, obey_acs: bool = True) -
     return Crossing(ups.hops, downs.hops[::-1], None, ups.complete and downs.complete)
 
 
-def distance(machine: Machine, one: str, other: str) -> int:
-    """The kernel's distance: 4 behind one switch; -2 redirected to the root; -1 no common bridge; 0 for itself."""
+class Meeting(IntEnum):
+    """Where the bytes between two devices turn, the nearer first."""
+
+    BELOW_ROOT = 0
+    REDIRECTED = 1  # a common bridge, and ACS that sends them up to the root all the same
+    AT_ROOT = 2
+    UNKNOWN = 3
+
+
+class Nearness(msgspec.Struct, frozen=True, order=True):
+    """How near two devices are; of two of these the smaller one is the nearer. bridges: passed on both sides.
+
+    The kernel's codes are no order (-2 is farther than 4), so they are made of this and never compared.
+    """
+
+    where: Meeting
+    bridges: int
+
+    @property
+    def kernel_distance(self) -> int | None:
+        """As p2pdma counts: 4 behind one switch, -2 redirected to the root, -1 no common bridge; None: nobody knows."""
+        codes = {Meeting.REDIRECTED: -2, Meeting.AT_ROOT: -1, Meeting.UNKNOWN: None}
+        return codes.get(self.where, self.bridges)
+
+
+def _meet_at_root(one: Path, other: Path) -> bool:
+    """Do two paths without a hop in common meet at the root complex? Bus numbers may say so of one that is not told."""
+    if one.complete and other.complete:
+        return True
+    return any(
+        path.complete and path.hops[-1].buses is not None and not _covers_bus(path.hops[-1], stranger.hops[0].address)
+        for path, stranger in ((one, other), (other, one))
+        if stranger.hops
+    )
+
+
+def _covers_bus(bridge: Function, address: str) -> bool:
+    """Is the bus of this address one of those behind the bridge?"""
+    (domain, bus, _, _), behind = split_address(address), bridge.buses
+    return (
+        behind is not None and split_address(bridge.address)[0] == domain and behind.secondary <= bus <= behind.subordinate
+    )
+
+
+def nearness(machine: Machine, one: str, other: str) -> Nearness:
+    """How near two devices are, by the bus."""
     if one == other:
-        return 0
+        return Nearness(Meeting.BELOW_ROOT, 0)
     bridge = common_bridge(machine, one, other)
     if bridge is None:
-        return NO_COMMON_BRIDGE
-    if redirecting_ports(machine, one, other):
-        return THROUGH_ROOT
-    steps = (len(_ports_below(machine, device, bridge)) + 1 for device in (one, other))
-    return sum(steps)
+        apart = _meet_at_root(path_up(machine, one), path_up(machine, other))
+        return Nearness(Meeting.AT_ROOT if apart else Meeting.UNKNOWN, 0)
+    steps = sum(len(_ports_below(machine, device, bridge)) + 1 for device in (one, other))
+    return Nearness(Meeting.REDIRECTED if redirecting_ports(machine, one, other) else Meeting.BELOW_ROOT, steps)
+
+
+def distance(machine: Machine, one: str, other: str) -> int | None:
+    """The kernel's distance, to be shown; what is to be compared is `nearness`."""
+    return nearness(machine, one, other).kernel_distance
 
 
 def same_switch(machine: Machine, device: str, roles: Iterable[Role]) -> tuple[Function, ...]:

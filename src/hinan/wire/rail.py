@@ -16,7 +16,7 @@ import msgspec
 from hinan.wire.address import short_address
 from hinan.wire.model import Function, Gpu, Machine, Role
 from hinan.wire.nics import best, usable
-from hinan.wire.peer import common_bridge, distance
+from hinan.wire.peer import Meeting, Nearness, nearness
 from hinan.wire.placement import gpu_by_index
 
 _NEARNESS = ("PIX", "PXB", "PHB", "NODE", "SYS")
@@ -108,11 +108,13 @@ def _near(machine: Machine, gpu: Gpu, *, labels: bool) -> tuple[_Nics, str]:
     )
     nics = usable(list(physical))
     place = machine.functions.get(gpu.address or "")
+    steps: dict[str, Nearness] = {}
     if place is not None:
-        switched = [f.address for f in nics if common_bridge(machine, place.address, f.address) is not None]
-        steps = {address: distance(machine, place.address, address) for address in switched}
-        if switched:
-            return _named(machine, [f for f in nics if steps.get(f.address) == min(steps.values())]), "same switch"
+        steps = {f.address: nearness(machine, place.address, f.address) for f in nics}
+        nearest = min(steps.values(), default=None)
+        if nearest is not None and nearest.where <= Meeting.REDIRECTED:
+            why = "same switch" if nearest.where is Meeting.BELOW_ROOT else "same switch, by way of the root complex (ACS)"
+            return _named(machine, [f for f in nics if steps[f.address] == nearest]), why
     ranks = {other: _NEARNESS.index(word) for other, word in gpu.relations.items() if word in _NEARNESS}
     useless = machine.functions.keys() - {f.address for f in nics}
     ranks = {
@@ -126,7 +128,8 @@ def _near(machine: Machine, gpu: Gpu, *, labels: bool) -> tuple[_Nics, str]:
         return tuple((name, machine.nic_names.get(name)) for name in names), f"{_NEARNESS[best]} in topo -m"
     local = [f for f in nics if place is not None and f.numa_node is not None and f.numa_node == place.numa_node]
     if local:
-        return _named(machine, local), "same NUMA node, no switch in common"
+        told = place is not None and all(steps[f.address].where is not Meeting.UNKNOWN for f in local)
+        return _named(machine, local), "same NUMA node, " + ("no switch in common" if told else "the switches are not told")
     return _named(machine, nics), "nothing says which is near" if nics else "no NIC is known"
 
 
