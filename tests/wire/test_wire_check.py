@@ -130,6 +130,22 @@ def test_another_node_costs_what_was_measured_there() -> None:
     assert cost("wrong-numa-node", dumps.LSPCI_VVV, one_node, buffer_node=0, state_bytes=10**10)[1] is None
 
 
+def test_another_node_of_the_same_socket() -> None:
+    """NPS4: distance 12 within a socket, 32 between them. Inside nothing crosses a socket link, and no range is told."""
+    rows = ["  0   1   2   3", "10  12  32  32", "12  10  32  32", "32  32  10  12", "32  32  12  10"]
+    nodes = "".join(f"node {n} cpus: {n}\nnode {n} size: 1000 MB\nnode {n} free: 900 MB\n" for n in range(4))
+    numactl = "available: 4 nodes (0-3)\n" + nodes + "node distances:\nnode " + rows[0] + "\n"
+    numactl += "".join(f"  {n}:  {row}\n" for n, row in enumerate(rows[1:]))
+    words, effect_s = cost("wrong-numa-node", dumps.LSPCI_VVV, numactl, buffer_node=0, state_bytes=10**8)
+    assert (words, effect_s) == (
+        "each byte goes to another node of the same socket: what that costs is not known, so measure", None,
+    )  # fmt: skip
+    far, _ = cost("wrong-numa-node", dumps.LSPCI_VVV, numactl, buffer_node=2, state_bytes=10**8)
+    assert far.startswith("each byte crosses the socket link: between 0.98x and 5x")
+    log = dumps.SUPERBENCH.replace("numa0 25.85", "numa0 13.05")
+    assert "measured 13.1 GB/s there" in cost("wrong-numa-node", dumps.LSPCI_VVV, numactl, log, buffer_node=0)[0]
+
+
 def test_ram_short() -> None:
     """Node 1 has 1 GiB free, and two GPUs that evacuate to it."""
     assert codes(dumps.LSPCI_VVV, dumps.NUMACTL, state_bytes=10**10) == ["ram-short"]

@@ -1,8 +1,10 @@
 """The live machine: a made-up /sys and /proc, config space, pages of a file."""
 
 import os
+import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 import wire_dumps as dumps
 
@@ -13,6 +15,7 @@ from hinan.wire.check import check_machine
 from hinan.wire.decode import route_write
 from hinan.wire.hotpath import paths_of
 from hinan.wire.model import IommuMode, Port, Role
+from hinan.wire.render import render
 from hinan.wire.report import report_gpu
 
 
@@ -230,3 +233,46 @@ def test_sysfs_bars_of_virtual_functions(root: Path) -> None:
     assert told is not None
     assert (told.enabled, told.sized, told.bars[0].size_bytes) == (True, True, 256 << 10)
     assert route_write(machine, "0000:41:00.0", 0x9101FFFF).destination == "BAR 0 of 40:01.0"
+
+
+def test_a_copy_of_sysfs_without_its_groups(root: Path) -> None:
+    """`iommu_group` and `physfn` lead nowhere in a copy of some folders: the groups exist, and their mode is unknown."""
+    shutil.rmtree(root / "sys/kernel")
+    machine = sources.read_live(root)
+    gpu = machine.functions["0000:41:00.0"]
+    assert (gpu.iommu_group, gpu.iommu_mode, machine.iommu_mode) == (5, None, None)
+    assert report_gpu(machine, machine.gpus[0], Question()).iommu is None
+    assert any("on (groups exist), mode unknown" in line for line in render(report_gpu(machine, machine.gpus[0], Question()), machine))  # fmt: skip  # noqa: E501
+    vf = root / "sys/bus/pci/devices/0000:41:00.4/physfn"
+    vf.unlink()
+    vf.symlink_to("../../elsewhere/0000:41:00.0")
+    assert sources.read_live(root).functions["0000:41:00.4"].physical_function == "0000:41:00.0"
+
+
+def test_a_copy_with_groups_as_folders(root: Path) -> None:
+    """`cp -L` makes a folder of the link: which group it is nobody knows, but that there is one."""
+    for entry in (root / "sys/bus/pci/devices").iterdir():
+        if (entry / "iommu_group").is_symlink():
+            (entry / "iommu_group").unlink()
+            (entry / "iommu_group").mkdir()
+    machine = sources.read_live(root)
+    assert (machine.functions["0000:41:00.0"].iommu_group, machine.iommu_mode) == (None, None)
+
+
+def test_power_is_no_grace(root: Path) -> None:
+    """POWER9 without groups: the advice to translate is for Grace."""
+    (root / "proc/cpuinfo").write_text("processor\t: 0\ncpu\t\t: POWER9, altivec supported\nclock\t\t: 3800.0MHz\n")
+    shutil.rmtree(root / "sys/kernel")
+    for entry in (root / "sys/bus/pci/devices").iterdir():
+        (entry / "iommu_group").unlink(missing_ok=True)
+    gpu, port = (root / "sys/bus/pci/devices" / address for address in ("0000:41:00.0", "0000:40:01.0"))
+    (gpu / "device").write_text("0x1db5\n")
+    (port / "vendor").write_text("0x1014\n")
+    (port / "device").write_text("0x04c1\n")
+    machine = sources.read_live(root)
+    assert (machine.cpu_arch, machine.iommu_mode) == ("ppc64le", IommuMode.OFF)
+    assert check_machine(machine, Question()) == ()
+    answer = report_gpu(machine, machine.gpus[0], Question())
+    assert (answer.ceiling_bytes_per_s, answer.coherent_link) == (None, "NVLink between GPU and CPU (V100 SXM2 32GB on a POWER host)")  # fmt: skip  # noqa: E501
+    untold = msgspec.structs.replace(machine, cpu_arch=None)
+    assert check_machine(untold, Question()) == ()

@@ -8,6 +8,7 @@ from hinan.wire.case import Question
 from hinan.wire.check import check_machine
 from hinan.wire.model import Machine
 from hinan.wire.numbering import surely_differ
+from hinan.wire.rail import nic_for_gpu
 from hinan.wire.report import Report, report_gpu
 
 
@@ -96,3 +97,47 @@ def test_a_cuda_log_is_not_of_amds_gpus() -> None:
     answer = report(sources.read_texts([RADEON, LOG]))
     assert answer.measured_bytes_per_s is None
     assert any("measured another GPU" in note for note in answer.notes)
+
+
+REORDERED = """\
+<system version="1"><cpu numaid="0" arch="x86_64">
+  <pci busid="0000:01:00.0" class="0x060400" link_speed="16.0 GT/s PCIe" link_width="16">
+    <pci busid="0000:03:00.0" class="0x030200" vendor="0x10de" device="0x20b2" link_speed="16.0 GT/s PCIe" link_width="16">
+      <gpu dev="{low}" rank="1"/></pci>
+  </pci>
+  <pci busid="0000:81:00.0" class="0x060400" link_speed="16.0 GT/s PCIe" link_width="16">
+    <pci busid="0000:83:00.0" class="0x030200" vendor="0x10de" device="0x20b2" link_speed="8.0 GT/s PCIe" link_width="16">
+      <gpu dev="{high}" rank="0"/></pci>
+  </pci>
+</cpu></system>
+"""
+NEAR = (
+    "\tGPU0\tGPU1\tmlx5_0\tmlx5_1\tCPU Affinity\tNUMA Affinity\n"
+    "GPU0\t X \tSYS\tPIX\tSYS\t0-3\t0\nGPU1\tSYS\t X \tSYS\tPIX\t4-7\t0\n"
+)
+
+
+def test_topo_m_counts_by_address_whatever_cuda_shows() -> None:
+    """CUDA_VISIBLE_DEVICES=1,0 turns NCCL's numbers round, and not those of nvidia-smi: 03:00.0 has mlx5_0."""
+    for low, high in ((1, 0), (0, 1)):
+        found = sources.read_texts([REORDERED.format(low=low, high=high), NEAR])
+        for machine in (found, sources.read_texts([capture.write(found)])):
+            rails = {gpu.address: nic_for_gpu(machine, gpu.index).nic for gpu in machine.gpus}
+            assert rails == {"0000:03:00.0": "mlx5_0", "0000:83:00.0": "mlx5_1"}
+
+
+def test_numbers_of_two_orders_name_no_gpu() -> None:
+    """A log that tells numbers only may be of either GPU: not taken, no finding from it, and said. Addresses count."""
+    log = dumps.BANDWIDTH_TEST.replace("NVIDIA Example", "NVIDIA A100-SXM4-80GB")
+    turned = sources.read_texts([REORDERED.format(low=1, high=0), log])
+    assert [report(turned, index).measured_bytes_per_s for index in (0, 1)] == [None, None]
+    assert check_machine(turned, Question()) == ()
+    assert any(
+        "bandwidthTest numbers GPUs, and a topology numbers them in another order" in n for n in report(turned).notes
+    )
+    straight = sources.read_texts([REORDERED.format(low=0, high=1), log])
+    assert report(straight).measured_bytes_per_s == 26.3e9
+    placed = dumps.NVBANDWIDTH.replace(":43:", ":03:").replace(":44:", ":83:").replace("NVIDIA Example", "NVIDIA A100")
+    machine = sources.read_texts([REORDERED.format(low=1, high=0), placed])
+    rates = {gpu.address: report_gpu(machine, gpu, Question()).measured_bytes_per_s for gpu in machine.gpus}
+    assert rates == {"0000:03:00.0": 26.1e9, "0000:83:00.0": 13.05e9}

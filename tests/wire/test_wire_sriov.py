@@ -84,3 +84,18 @@ def test_a_vf_bar_is_claimed() -> None:
     assert beyond.destination == "unknown"
     assert "44:00.0" in beyond.steps[-1].why
     assert route_write(found, "0000:43:00.0", 0x38FF00000000).destination == "nowhere"
+
+
+def test_a_vf_without_its_owner_has_no_payload() -> None:
+    """A VM sees the VF alone: the fields of its DevCtl are reserved, and 128 bytes are not reported."""
+    alone = VF.format(address="00:05.0").replace("GA100 [Example A100]", "GA100 [Example A100] Virtual Function")
+    found = sources.read_texts([alone])
+    (vf,) = found.functions.values()
+    assert (vf.mps_bytes, vf.mps_cap_bytes, vf.mrrs_bytes) == (None, None, None)
+    answer = report_gpu(found, found.gpus[0], Question())
+    assert (answer.mps_bytes, answer.assumed_mps_bytes, answer.labels["mps"]) == (None, 256, "unknown")
+    nic = alone.replace("3D controller [0302]", "Ethernet controller [0200]").replace("[10de:20b2]", "[15b3:101e]")
+    unnamed = nic.replace(" Virtual Function", "")
+    assert [f.mps_bytes for f in sources.read_texts([unnamed]).functions.values()] == [None]
+    plain = sources.read_texts([VF.format(address="00:05.0")])
+    assert [f.mps_bytes for f in plain.functions.values()] == [128]

@@ -18,8 +18,8 @@ from hinan.wire.measured import best_measurement
 from hinan.wire.model import Gpu, IommuMode, Machine, Role
 from hinan.wire.path import Path, mps_of, path_ceiling, path_up
 from hinan.wire.peer import redirecting_ports, same_switch
-from hinan.wire.placement import node_for_gpu
-from hinan.wire.transport import coherent_link_of, shared_memory_of
+from hinan.wire.placement import in_one_socket, node_for_gpu
+from hinan.wire.transport import coherent_link_of, is_c2c
 
 UNKNOWN_MODE = "on (groups exist), mode unknown"
 
@@ -38,7 +38,7 @@ def check_gpu(machine: Machine, gpu: Gpu, question: Question) -> tuple[Finding, 
     )  # fmt: skip
     if gpu.off_bus is not None:
         return tuple(_off_bus(case))  # whatever else is told of it is of another day
-    found = [*_node(case), *_ram(case), *_iommu(case, coherent is not None), *_gds(case), *_acs(case)]
+    found = [*_node(case), *_ram(case), *_iommu(case, coherent), *_gds(case), *_acs(case)]
     if coherent is None:
         found = [
             *check_links.measured(case),
@@ -79,10 +79,14 @@ def _node(case: Case) -> Iterator[Finding]:
     if buffer is None or placement.node is None or buffer == placement.node:
         return
     state = case.question.state_bytes
-    cost, effect_s = effects.remote(case.machine, case.gpu, placement.node, buffer, case.ceiling, state)
+    near = in_one_socket(case.machine, placement.node, buffer)
+    cost, effect_s = effects.remote(
+        case.machine, case.gpu, placement.node, buffer, case.ceiling, state, in_one_socket=bool(near)
+    )
+    way = "each byte goes to another node of the same socket" if near else "each byte crosses the socket link"
     yield case.finding(
         "wrong-numa-node", case.gpu.address, f"buffer on node {buffer}, GPU on node {placement.node} ({placement.why})",
-        f"each byte crosses the socket link: {cost}",
+        f"{way}: {cost}",
         f"bind the buffer to node {placement.node} before first touch; pinning does not move pages", effect_s,
     )  # fmt: skip
 
@@ -137,9 +141,9 @@ def iommu_of(machine: Machine, gpu: Gpu) -> IommuMode | None:
     return (function.iommu_mode if function else None) or machine.iommu_mode
 
 
-def _iommu(case: Case, coherent: bool) -> Iterator[Finding]:
+def _iommu(case: Case, coherent: str | None) -> Iterator[Finding]:
     mode = iommu_of(case.machine, case.gpu)
-    if mode is IommuMode.TRANSLATED and not coherent:
+    if mode is IommuMode.TRANSLATED and coherent is None:
         node = node_for_gpu(case.machine, case.gpu.index).node
         cost, effect_s = effects.translating(case.machine, case.gpu, node, case.ceiling, case.question.state_bytes)
         yield case.finding(
@@ -147,8 +151,8 @@ def _iommu(case: Case, coherent: bool) -> Iterator[Finding]:
             f"GPUDirect Storage is not guaranteed; page-table walks on IOTLB misses, {cost}",
             "boot with iommu=pt (amd_iommu=pt is no option and is ignored), or off", effect_s,
         )  # fmt: skip
-    grace = coherent and shared_memory_of(case.machine, case.gpu) is None
-    if mode in (IommuMode.PASSTHROUGH, IommuMode.OFF) and grace and case.machine.cpu_arch in (None, "arm64", "aarch64"):
+    grace = is_c2c(coherent) and case.machine.cpu_arch in (None, "arm64", "aarch64")
+    if mode in (IommuMode.PASSTHROUGH, IommuMode.OFF) and grace:
         yield case.finding(
             "iommu-not-translating", case.gpu.address, f"the IOMMU is {mode.value} on a Grace-like machine",
             "GPUDirect Storage expects translation here, the reverse of x86", "boot with iommu.passthrough=0",

@@ -12,7 +12,7 @@ from hinan.wire.measured import best_measurement
 from hinan.wire.model import Gpu, Machine
 
 REMOTE_TIMES = (0.98, 5.0)
-"""Time of a copy to another node's RAM by that to the near one: smallest and largest seen where both were measured."""
+"""Time of a copy to another socket's RAM by that to the near one: smallest and largest seen where both were measured."""
 
 
 def seconds(state_bytes: int | None, bytes_per_s: float | None) -> float | None:
@@ -50,16 +50,32 @@ def translating(
 
 
 def remote(
-    machine: Machine, gpu: Gpu, near: int, far: int, ceiling: float | None, state_bytes: int | None
+    machine: Machine,
+    gpu: Gpu,
+    near: int,
+    far: int,
+    ceiling: float | None,
+    state_bytes: int | None,
+    *,
+    in_one_socket: bool = False,
 ) -> tuple[str, float | None]:
-    """Measured on both nodes: the difference [s]; else the range seen elsewhere, in words."""
+    """Measured on both nodes: the difference [s]; else the range seen elsewhere, in words.
+
+    Args:
+        in_one_socket: the nodes are parts of one socket, of which the range that was seen between sockets says nothing.
+    """
     at_near, at_far = (best_measurement(machine, gpu, node) for node in (near, far))
     if at_near is not None and at_far is not None and (at_near.numa_node, at_far.numa_node) == (near, far):
         rates = f"{at_far.bytes_per_s / 1e9:.1f} GB/s there, {at_near.bytes_per_s / 1e9:.1f} on the near node"
         return f"measured {rates} ({at_far.source})", more_s(state_bytes, at_far.bytes_per_s, at_near.bytes_per_s)
+    if in_one_socket:
+        return "what that costs is not known, so measure", None
     at_best = seconds(state_bytes, ceiling)
     least, most = REMOTE_TIMES
     shown = (
         f" ({at_best * (least - 1):+.2f} to {at_best * (most - 1):+.2f} s for this state)" if at_best is not None else ""
     )
-    return f"between {least:g}x and {most:g}x slower elsewhere{shown}, so measure", None
+    return (
+        f"between {least:g}x and {most:g}x slower elsewhere{shown}, so measure (SuperBench names the node)",
+        None,
+    )

@@ -3,7 +3,8 @@
 Owns:      which told GPU is which, and which facts the tools and the bus must agree on.
 Promises:  what they contradict each other on is unknown and stands in `disputed`. A GPU that a tool numbers and the bus
            cannot have (another vendor's) is left out.
-Relies on: `nvidia-smi`, NVML and nvbandwidth counting GPUs in PCI address order, unless the source says an index.
+Relies on: a GPU's index being that of a source which numbers GPUs itself (NCCL), else its place in PCI address order. What
+           tools mean by a number, `numbering` says.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def number_gpus(
         name = function.name or gpu_name(function.vendor_id, function.device_id)
         found[index] = Gpu(
             index=index, address=function.address, vendor_id=function.vendor_id, name=name, numa_node=function.numa_node,
-            off_bus=function.off_bus,
+            off_bus=function.off_bus, smi_index=function.smi_index,
         )  # fmt: skip
     listed = tuple(found.values())
     index_of = {gpu.address: index for index, gpu in found.items()}

@@ -17,6 +17,7 @@ from hinan.wire.nics import has_rdma
 from hinan.wire.path import Path, path_up
 from hinan.wire.peer import Crossing, Meeting, crossing, nearness, redirecting_ports
 from hinan.wire.rail import nic_on_bus
+from hinan.wire.sriov import is_called_virtual
 from hinan.wire.transport import coherent_link_of, shared_memory_of
 
 ROWS = ("what is carried", "route", "CPU", "NIC or DPU", "aim of speed")
@@ -177,7 +178,7 @@ def _sriov(machine: Machine) -> tuple[str, ...]:
         if function.iommu_group is not None:
             groups.setdefault(function.iommu_group, []).append(function.address)
     for address, function in sorted(machine.functions.items()):
-        virtual = function.physical_function is not None or "Virtual Function" in (function.name or "")
+        virtual = function.physical_function is not None or is_called_virtual(function)
         if not virtual:
             continue
         unknown = "unknown (inside a VM)" if machine.virtual else "unknown"

@@ -13,7 +13,7 @@ import msgspec
 
 from hinan.wire.identity import gpu_name
 from hinan.wire.model import Gpu, Machine, Measurement
-from hinan.wire.numbering import number_of, surely_differ, vendor_of_gpu_name
+from hinan.wire.numbering import is_reordered, number_of, surely_differ, vendor_of_gpu_name
 
 NO_HOST_LINK_BYTES_PER_S = 1e12
 """Twice NVLink-C2C: what a log calls faster is a copy within a device, under a heading that was lost."""
@@ -44,11 +44,19 @@ def strangers(machine: Machine, gpu: Gpu) -> tuple[Measurement, ...]:
     return tuple(found.values())
 
 
+def without_place(machine: Machine) -> tuple[str, ...]:
+    """Sources of measurements that name GPUs by numbers only, where numbers have two orders."""
+    numbered = [m for m in machine.measurements if m.gpu_index is not None and not m.gpu_address]
+    return tuple(dict.fromkeys(m.source for m in numbered if is_reordered(machine.gpus, _vendor_of(m))))
+
+
 def _names_place(machine: Machine, gpu: Gpu, m: Measurement) -> bool:
     """Is it of this GPU by address, where it has one, else by the number that its tool gives to this GPU?"""
     if m.gpu_address and gpu.address:
         return m.gpu_address == gpu.address
     vendor = _vendor_of(m)
+    if is_reordered(machine.gpus, vendor):
+        return False
     absent = all(other.vendor_id not in (vendor, None) for other in machine.gpus)  # then it is another machine's log
     number = gpu.index if absent else number_of(machine.gpus, gpu, vendor)
     return m.gpu_index is not None and m.gpu_index == number

@@ -163,6 +163,7 @@ class Function(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sriov: Sriov | None = None
     subtractive: bool = False  # a bridge that takes what nobody else on its bus claims
     gpu_index: Count | None = None
+    smi_index: Count | None = None  # nvidia-smi's or rocm-smi's number, where a source has it from there
     coherent_link: str | None = None  # the source says that this GPU reaches RAM by NVLink
     nvlinks: Count | None = None  # NVLinks (or XGMI links) that the source counts on this GPU
     gpudirect: bool | None = None  # NCCL's gdr attribute: the driver offers GPUDirect RDMA
@@ -176,6 +177,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     index: Count
     address: Address | None = None
     vendor_id: Count | None = None  # whose tools count it
+    smi_index: Count | None = None  # as of a function
     name: str | None = None
     numa_node: Count | None = None
     numa_affinity: tuple[Count, ...] = ()

@@ -13,7 +13,7 @@ from hinan.wire.case import IMPOSSIBLE_RATIO, Question, judged
 from hinan.wire.ends import links_of
 from hinan.wire.families import TUNNEL_GT_S, is_tunnel
 from hinan.wire.identity import NVIDIA, gpu_name
-from hinan.wire.measured import at_once_counts, best_measurement, strangers, too_small_bytes
+from hinan.wire.measured import at_once_counts, best_measurement, strangers, too_small_bytes, without_place
 from hinan.wire.model import Gpu, Machine, Role
 from hinan.wire.numbering import number_of
 from hinan.wire.path import Path, mps_of, path_ceiling, path_up
@@ -112,6 +112,8 @@ def _links(machine: Machine, gpu: Gpu, path: Path, placement: Placement, questio
 def _stopwatch(machine: Machine, gpu: Gpu) -> Iterator[str]:
     for m in strangers(machine, gpu):
         yield f"{m.source} measured another GPU ({m.gpu_name}; this one is {_known_as(machine, gpu)}): not taken"
+    for source in without_place(machine):
+        yield f"{source} numbers GPUs, and a topology numbers them in another order than their addresses: not taken"
     largest = too_small_bytes(machine, gpu)
     if largest is not None:
         yield (

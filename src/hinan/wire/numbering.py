@@ -4,7 +4,7 @@ Owns:      counting per vendor (`nvidia-smi`, CUDA and NVML see NVIDIA's GPUs on
            names are of different products.
 Promises:  "different" only where both names tell a model and have none in common: a chip's and a card's name, or a
            longer and a shorter one of the same model, are not.
-Relies on: tools counting in PCI address order, unless the source says an index.
+Relies on: `nvidia-smi` and NVML counting in PCI address order. CUDA's numbers are those only by default.
 """
 
 from __future__ import annotations
@@ -51,11 +51,46 @@ def surely_differ(one: str | None, *others: str | None) -> bool:
 
 
 def indices_of(gpus: Sequence[Gpu], vendor: int | None) -> dict[int, int]:
-    """A tool's numbers -> our indices, for tools of one vendor; GPUs of unknown vendor count as its own."""
-    mine = sorted(gpu.index for gpu in gpus if vendor is None or gpu.vendor_id in (vendor, None))
-    return {index: index for index in mine} if len(mine) == len(gpus) else dict(enumerate(mine))
+    """A tool's numbers -> our indices, for tools of one vendor; GPUs of unknown vendor count as its own.
+
+    Tools count in address order unless a source has their numbers, whatever order another numbers GPUs in (NCCL: that of
+    CUDA_VISIBLE_DEVICES).
+    """
+    mine = _of_vendor(gpus, vendor)
+    if is_reordered(gpus, vendor):
+        return dict(enumerate(gpu.index for gpu in _as_tools_count(mine)))
+    indices = sorted(gpu.index for gpu in mine)
+    return {index: index for index in indices} if len(mine) == len(gpus) else dict(enumerate(indices))
 
 
 def number_of(gpus: Sequence[Gpu], gpu: Gpu, vendor: int | None) -> int | None:
     """The number that tools of this vendor give to a GPU; None if it is of another vendor."""
     return next((number for number, index in indices_of(gpus, vendor).items() if index == gpu.index), None)
+
+
+def is_reordered(gpus: Sequence[Gpu], vendor: int | None) -> bool:
+    """Does a source number the GPUs of a vendor in another order than its tools do?
+
+    Then nobody knows which order a program saw that prints a number only: CUDA's numbers depend on CUDA_VISIBLE_DEVICES.
+    """
+    mine = _as_tools_count(_of_vendor(gpus, vendor))
+    indices = [gpu.index for gpu in mine if gpu.address is not None and gpu.off_bus is None]
+    return indices != sorted(indices)
+
+
+def _as_tools_count(gpus: Sequence[Gpu]) -> list[Gpu]:
+    """Those whose place is known first, by the tools' own numbers if all are told; then those that only tools name."""
+    numbered = all(gpu.smi_index is not None for gpu in gpus)
+    return sorted(
+        gpus,
+        key=lambda gpu: (
+            gpu.address is None or gpu.off_bus is not None,
+            gpu.smi_index if numbered else 0,
+            gpu.address or "",
+            gpu.index,
+        ),
+    )
+
+
+def _of_vendor(gpus: Sequence[Gpu], vendor: int | None) -> list[Gpu]:
+    return [gpu for gpu in gpus if vendor is None or gpu.vendor_id in (vendor, None)]

@@ -2,16 +2,18 @@
 
 Owns:      layout and colours: boxes for hops, bars as wide as the link's bandwidth, the narrow hop in colour, sharers
            beside the hop they share.
-Promises:  every text from a source is escaped; unknown bandwidth is a dashed thin line, not a guess.
+Promises:  every text from a source is escaped, and holds what XML allows; unknown bandwidth is a dashed thin line, not a
+           guess.
 """
 
 from __future__ import annotations
 
-from html import escape
+import html as html_
 
 from hinan.wire.render import gigabytes, seconds, sentence
 from hinan.wire.report import Hop, Report
 from hinan.wire.segments import Segment, segments_of
+from hinan.wire.text import printable
 
 WIDTH, BOX_WIDTH, BOX_HEIGHT, GAP, LEFT = 960, 380, 54, 46, 40
 WIDEST_BAR, THINNEST_BAR = 46.0, 3.0
@@ -38,6 +40,11 @@ svg{width:100%;height:auto}li{margin:6px 0;overflow-wrap:anywhere}
 .finding{border-left:4px solid var(--hot);padding-left:10px;list-style:none}
 ul{padding-left:18px}.figure{overflow-x:auto}
 """
+
+
+def escape(text: str) -> str:
+    """As XML takes it: markup escaped, and nothing in it that XML cannot hold."""
+    return html_.escape(printable(text))
 
 
 def svg(report: Report, *, titled: bool = True) -> str:

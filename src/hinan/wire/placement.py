@@ -20,6 +20,19 @@ class Placement(msgspec.Struct, frozen=True):
     why: str
 
 
+_OTHER_SOCKET_DISTANCE = 16
+"""From here on a distance (SLIT; 10 is the node itself) leads to another socket; parts of one (NPS, SNC) say 11 or 12."""
+
+
+def in_one_socket(machine: Machine, one: int, other: int) -> bool | None:
+    """Are two nodes parts of one socket? None: no source tells their distance."""
+    if machine.packages == 1:
+        return True
+    rows = {node.index: node.distances for node in machine.nodes}
+    told = [rows[a][b] for a, b in ((one, other), (other, one)) if b in rows.get(a, {})]
+    return min(told) < _OTHER_SOCKET_DISTANCE if told else None
+
+
 def gpu_by_index(machine: Machine, index: int) -> Gpu | None:
     """The GPU that ranks call `index`."""
     return next((gpu for gpu in machine.gpus if gpu.index == index), None)

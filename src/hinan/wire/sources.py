@@ -14,6 +14,7 @@ from hinan.core.errors import ConfigError, FormatError
 from hinan.wire import assemble, capture, text
 from hinan.wire.merge import merge
 from hinan.wire.model import Machine
+from hinan.wire.plain import plain
 from hinan.wire.readers import (
     gdscheck,
     hwloc,
@@ -85,15 +86,18 @@ def read_path(path: Path) -> Machine:
 
 def read_paths(paths: Sequence[Path]) -> Machine:
     """One assembled machine from several files."""
-    return assemble.assemble(merge([read_path(path) for path in paths]))
+    return _assembled([read_path(path) for path in paths])
 
 
 def read_texts(texts: Iterable[str]) -> Machine:
     """One assembled machine from texts; texts that nothing recognises are passed over."""
-    found = [machine for machine in map(read_text, texts) if machine is not None]
-    return assemble.assemble(merge(found))
+    return _assembled([machine for machine in map(read_text, texts) if machine is not None])
 
 
 def read_live(root: Path = Path("/")) -> Machine:
     """This machine."""
-    return assemble.assemble(sysfs.read(root))
+    return assemble.assemble(plain(sysfs.read(root)))
+
+
+def _assembled(machines: Sequence[Machine]) -> Machine:
+    return assemble.assemble(merge([plain(machine) for machine in machines]))

@@ -11,7 +11,11 @@ import re
 
 MAX_BYTES = 64 << 20
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_()][A-Z0-9]?)")
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_BREAKS = re.compile(r"[\t\n\r\u2028\u2029]+")
+_NEVER_SHOWN = re.compile(r"[\u200e\u200f\u202a-\u202e\u2066-\u2069\ufffe\uffff\ud800-\udfff]")
+"""What turns a line round, and what neither UTF-8 nor XML can hold."""
+
 _BOMS = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"), (b"\xef\xbb\xbf", "utf-8-sig"))
 
 
@@ -27,6 +31,11 @@ def clean(text: str) -> str:
     """Without colours, control characters and carriage returns; no-break spaces become spaces."""
     plain = _ANSI.sub("", text).replace("\r\n", "\n").replace("\r", "\n").replace("\u00a0", " ").replace("\u202f", " ")
     return _CONTROL.sub("", plain)
+
+
+def printable(text: str) -> str:
+    """One line that a terminal and XML can take: without colours, control characters, line breaks, half characters."""
+    return _NEVER_SHOWN.sub("", _BREAKS.sub(" ", clean(text))).strip()
 
 
 def whole_lines(text: str) -> tuple[list[str], str | None]:

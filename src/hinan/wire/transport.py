@@ -22,6 +22,11 @@ def coherent_link_of(machine: Machine, gpu: Gpu | None) -> str | None:
     return found or _power_nvlink(machine, function, gpu) or shared_memory_of(machine, gpu)
 
 
+def is_c2c(evidence: str | None) -> bool:
+    """Is the coherent link NVLink-C2C, so the host a Grace? POWER's NVLink and shared memory are coherent too."""
+    return (evidence or "").startswith("NVLink-C2C")
+
+
 def shared_memory_of(machine: Machine, gpu: Gpu) -> str | None:
     """Evidence that the GPU's memory is the host's RAM; None: nothing says so."""
     function = machine.functions.get(gpu.address or "")

@@ -150,17 +150,21 @@ def _os_device(item: Element, parent: str, found: _Found) -> None:
     name = item.get("name", "")
     function = found.functions[parent]
     infos = {info.get("name"): info.get("value") for info in item.findall("info")}
-    index = re.fullmatch(r"(?:nvml|cuda|rsmi)([0-9]{1,3})", name)
+    index = re.fullmatch(r"(nvml|cuda|rsmi)([0-9]{1,3})", name)
     if index is not None and function.role is Role.GPU:
-        found.functions[parent] = _replace(function, int(index[1]), infos.get("GPUModel") or function.name)
+        named = msgspec.structs.replace(function, name=infos.get("GPUModel") or function.name)
+        found.functions[parent] = _numbered(named, int(index[2]), by_smi=index[1] != "cuda")
     if function.role is Role.NIC and name:
         found.nics.setdefault(name, parent)
 
 
-def _replace(function: Function, gpu_index: int, name: str | None) -> Function:
-    link = coherent_evidence(function.vendor_id, function.device_id, name)
-    link = function.coherent_link or link
-    return msgspec.structs.replace(function, gpu_index=gpu_index, name=name, coherent_link=link)
+def _numbered(function: Function, index: int, *, by_smi: bool) -> Function:
+    """With the number of nvidia-smi or rocm-smi; with CUDA's, which a program may have chosen, where neither is told."""
+    smi = index if by_smi else function.smi_index
+    return msgspec.structs.replace(
+        function, gpu_index=index if smi is None else smi, smi_index=smi,
+        coherent_link=function.coherent_link or coherent_evidence(function.vendor_id, function.device_id, function.name),
+    )  # fmt: skip
 
 
 def _values(item: Element) -> list[float]:

@@ -17,7 +17,7 @@ from typing import Any
 from hinan.wire.address import parse_address
 from hinan.wire.identity import NVIDIA
 from hinan.wire.model import Gpu, Machine, Measurement
-from hinan.wire.text import number, whole_lines
+from hinan.wire.text import number, printable, whole_lines
 
 _TESTS = {
     f"{way}_memcpy_{engine}": (what, engine)
@@ -49,7 +49,7 @@ def read_json(text: str) -> Machine | None:
 
 
 def _strings(value: Any) -> list[str]:
-    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+    return [printable(item) for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
 def _devices(lines: list[str]) -> Iterator[Gpu]:
@@ -57,7 +57,7 @@ def _devices(lines: list[str]) -> Iterator[Gpu]:
         match = _DEVICE.match(line)
         if match is not None:
             address = parse_address(match[3]) if match[3] else None
-            yield Gpu(index=int(match[1]), vendor_id=NVIDIA, name=match[2], address=address)
+            yield Gpu(index=int(match[1]), vendor_id=NVIDIA, name=match[2].strip(), address=address)
 
 
 def _case(case: dict[str, Any], gpus: tuple[Gpu, ...]) -> Iterator[Measurement]:

@@ -1,11 +1,13 @@
 """The live machine: /sys and /proc below a root that can be injected.
 
 Owns:      reading files. Config space beyond byte 64 (MPS, ACS) needs root; without it those stay unknown.
-Promises:  reads only. A missing or unreadable file is an unknown value, never an error.
+Promises:  reads only. A missing or unreadable file is an unknown value, never an error. The IOMMU is off only where no
+           device is in a group; a group of which a copy lacks the type leaves the mode unknown.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -29,14 +31,15 @@ def read(root: Path = Path("/")) -> Machine:
     memory = iomem.read(_text(root / "proc/iomem") or "")
     cpuinfo = _text(root / "proc/cpuinfo") or ""
     model = re.search(r"^model name\s*: (.+)$", cpuinfo, re.M)
+    power = re.search(r"^cpu\s*: (POWER[0-9].*)$", cpuinfo, re.M)
     product = (_text(root / "sys/class/dmi/id/product_name") or "").strip() or None
     modes = {f.iommu_mode for f in functions.values() if f.role is Role.GPU} - {None}
-    grouped = any(f.iommu_group is not None for f in functions.values())
+    grouped = any(os.path.lexists(devices / address / "iommu_group") for address in functions)
     return Machine(
         functions=functions,
         nodes=_nodes(root),
-        cpu_model=model[1] if model else None,
-        cpu_arch="arm64" if "CPU implementer" in cpuinfo else "x86_64" if model else None,
+        cpu_model=named[1] if (named := model or power) else None,
+        cpu_arch="arm64" if "CPU implementer" in cpuinfo else "ppc64le" if power else "x86_64" if model else None,
         product=product,
         coherent_link=coherent_evidence(None, None, product),
         iommu_mode=(IommuMode.OFF if functions and not grouped else modes.pop() if len(modes) == 1 else None),
@@ -91,12 +94,17 @@ def _function(entry: Path) -> tuple[str, Function] | None:
         buses=space.buses if role is Role.BRIDGE else None, windows=space.windows if role is Role.BRIDGE else (),
         bars=_bars(entry / "resource", _OWN_BARS), sriov=_sriov(entry) if role is not Role.BRIDGE else None,
         subtractive=role is Role.BRIDGE and code24 == 0x060401,
-        iommu_group=int(group.resolve().name) if group.exists() and group.resolve().name.isdigit() else None,
+        iommu_group=int(_target(group) or "") if (_target(group) or "").isdigit() else None,
         iommu_mode=_GROUP_MODES.get((_text(group / "type") or "").strip()),
-        physical_function=parse_address(physical.resolve().name) if physical.exists() else None,
+        physical_function=parse_address(_target(physical) or ""),
         virtual_functions=_int(entry / "sriov_numvfs"),
         coherent_link=coherent_evidence(vendor, device) if role is Role.GPU else None,
     )  # fmt: skip
+
+
+def _target(link: Path) -> str | None:
+    """The name that a link leads to. Why not by following it: in a copy of /sys what it leads to may be missing."""
+    return link.readlink().name if link.is_symlink() else None
 
 
 def _bytes(path: Path) -> bytes:
