@@ -45,6 +45,9 @@ def test_capture_damage() -> None:
         capture.read(json.dumps({"hinan_wire": 1, "machine": {"functions": 3}}))
     with pytest.raises(FormatFromFuture):
         capture.read(json.dumps({"hinan_wire": 2, "machine": {}}))
+    for version in (0, -1):
+        with pytest.raises(FormatError, match="there is no format"):
+            capture.read(json.dumps({"hinan_wire": version, "machine": {}}))
     assert capture.read("{}") is None
 
 

@@ -205,6 +205,43 @@ def test_capture_and_read_back(dump: Path, tmp_path: Path) -> None:
     assert as_json("--from", str(out), "--gpu", "0")["hops"] == as_json("--from", str(dump), "--gpu", "0")["hops"]
 
 
+def test_capture_writes_over_nothing_unasked(dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """machine.json is its name where none was given; a file that is there needs to be named."""
+    monkeypatch.chdir(tmp_path)
+    assert run("capture", "--from", str(dump)).exit_code == 0
+    (tmp_path / "machine.json").write_text("mine")
+    with pytest.raises(ConfigError, match=r"machine\.json exists; name a file with -o"):
+        run("capture", "--from", str(dump))
+    assert (tmp_path / "machine.json").read_text() == "mine"
+    assert run("capture", "--from", str(dump), "-o", "machine.json").exit_code == 0
+    assert (tmp_path / "machine.json").read_text() != "mine"
+
+
+def test_a_check_says_how_many_gpus_it_looked_at(tmp_path: Path) -> None:
+    """None, one, several."""
+    path = tmp_path / "x"
+    path.write_text(dumps.NUMACTL)
+    assert run("check", "--from", str(path)).stdout.startswith(
+        "no GPU is known, so no path was checked (read from: numactl"
+    )
+    path.write_text(dumps.LSPCI_TV.replace("[AMD/ATI] Instinct", "Bridge"))
+    assert run("check", "--from", str(path)).stdout.startswith("nothing found on the path of 1 GPU (read from: lspci -tv)")
+    assert run("check", "--sample").stdout.startswith("nothing found on the paths of 8 GPUs")
+
+
+def test_distances_of_many_nodes_are_not_cut(tmp_path: Path) -> None:
+    """Eight nodes and no GPU: all seven distances of each, in 100 columns."""
+    path = tmp_path / "x"
+    nodes = "".join(f"node {n} cpus: {n}\nnode {n} size: 100000 MB\nnode {n} free: 90000 MB\n" for n in range(8))
+    head = "node " + " ".join(f"{n:>3}" for n in range(8))
+    rows = "".join(f"  {n}: " + " ".join(f"{10 if n == m else 12 + m:>3}" for m in range(8)) + "\n" for n in range(8))
+    path.write_text(f"available: 8 nodes (0-7)\n{nodes}node distances:\n{head}\n{rows}")
+    shown = run("--from", str(path)).stdout
+    assert "…" not in shown
+    assert max(map(len, shown.splitlines())) <= 100
+    assert all(f"node {n}: {12 + n}" in " ".join(shown.split()) for n in range(8))
+
+
 def test_pictures(tmp_path: Path, dump: Path) -> None:
     """SVG and HTML are well-formed, load nothing, and escape what a source says."""
     from xml.etree.ElementTree import fromstring

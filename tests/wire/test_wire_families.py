@@ -181,3 +181,16 @@ def test_a_gpu_whose_memory_is_ram(kind: str, named: str, shared: bool) -> None:
         assert any("memory is host RAM" in note for note in answer.notes) == shared
         off = sources.read_texts([capture.write(found).replace('"machine": {', '"machine": {"iommu_mode": "off",', 1)])
         assert check_machine(off, Question()) == ()
+
+
+def test_a_gpu_that_is_told_faster_than_its_family() -> None:
+    """A VM tells 32 GT/s of an MI250X, which is gen 4: the file's word stands, and a note says what is known of it."""
+    link = 'link_speed="16.0 GT/s PCIe" link_width="16">\n        <gpu dev="1"'
+    assert link in dumps.NCCL
+    text = dumps.NCCL.replace(link, link.replace("16.0", "32.0"))
+    text = text.replace('vendor="0x10de" device="0x20b2"', 'vendor="0x1002" device="0x740c"')
+    said = "told at 32 GT/s, though GPUs of this family do 16; a ceiling above that is none: 32:00.0"
+    for told, raw in ((True, text), (False, dumps.NCCL)):
+        found = sources.read_texts([raw])
+        answer = next(r for r in (report(found, place) for place in range(4)) if r.gpu and r.gpu.address == "32:00.0")
+        assert (said in answer.notes) == told

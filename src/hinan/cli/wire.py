@@ -163,16 +163,22 @@ def check(
     elif found:
         show([line for f in found for line in render.wrapped("!", render.sentence(f))] + render.noted(notes))
     else:
-        nothing = f"nothing found on the paths of {len(machine.gpus)} GPUs (read from: {', '.join(machine.sources)})"
-        show([nothing, *render.noted(notes)])
+        show([_nothing_found(len(machine.gpus), machine.sources), *render.noted(notes)])
     if found:
         raise typer.Exit(1)
+
+
+def _nothing_found(gpus: int, sources: tuple[str, ...]) -> str:
+    read = f"(read from: {', '.join(sources)})"
+    if not gpus:
+        return f"no GPU is known, so no path was checked {read}"
+    return f"nothing found on the path{'s' if gpus > 1 else ''} of {gpus} GPU{'s' if gpus > 1 else ''} {read}"
 
 
 @app.command()
 def capture(
     context: typer.Context,
-    out: Annotated[Path, typer.Option("--out", "-o", help="File to write.")] = Path("machine.json"),
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; machine.json, if there is none.")] = None,
     sources: From = None,
 ) -> None:
     """Write one file from this node (or from several dumps) that all verbs read elsewhere; identities are replaced."""
@@ -182,5 +188,8 @@ def capture(
 
     machine = machine_of(context.obj.after(Asked(sources, False, None, None)))
     text = format_.write(machine, host=socket.gethostname())
-    write_file(out, text)
-    show([f"{out}: {len(machine.functions)} functions, {len(machine.gpus)} GPUs, {len(machine.nodes)} NUMA nodes"])
+    path = out or Path("machine.json")
+    if out is None and path.exists():
+        raise ConfigError(f"{path} exists; name a file with -o, or that one to write over it", path=str(path))
+    write_file(path, text)
+    show([f"{path}: {len(machine.functions)} functions, {len(machine.gpus)} GPUs, {len(machine.nodes)} NUMA nodes"])

@@ -35,12 +35,15 @@ def assemble(machine: Machine) -> Machine:
 
 def _connect(functions: dict[str, Function]) -> dict[str, Function]:
     """Parents from bus numbers, where the source drew none."""
-    bridges = [f for f in functions.values() if f.buses is not None]
+    bridges: dict[int, list[Function]] = {}
+    for function in functions.values():
+        if function.buses is not None:
+            bridges.setdefault(split_address(function.address)[0], []).append(function)
     found = {}
     for address, function in sorted(functions.items()):
         placed = function
         if function.parent is None and not function.at_root:
-            placed = _placed(function, bridges)
+            placed = _placed(function, bridges.get(split_address(address)[0], []))
         if placed.parent is not None and placed.parent not in functions:
             placed = msgspec.structs.replace(placed, parent=None)
         found[address] = placed
@@ -48,9 +51,9 @@ def _connect(functions: dict[str, Function]) -> dict[str, Function]:
 
 
 def _placed(function: Function, bridges: list[Function]) -> Function:
-    """Below the bridge whose range holds the bus most tightly; another secondary bus means a gap."""
-    domain, bus, _, _ = split_address(function.address)
-    holding = [b for b in bridges if split_address(b.address)[0] == domain and _covers(b, bus) and b is not function]
+    """Below the bridge of its domain whose range holds the bus most tightly; another secondary bus means a gap."""
+    bus = split_address(function.address)[1]
+    holding = [b for b in bridges if _covers(b, bus) and b is not function]
     above = min(holding, key=lambda b: (b.buses.subordinate - b.buses.secondary if b.buses else 0, b.address), default=None)
     if above is not None and above.buses is not None:
         return msgspec.structs.replace(function, parent=above.address, gap_above=above.buses.secondary != bus)
@@ -64,15 +67,17 @@ def _covers(bridge: Function, bus: int) -> bool:
 
 def _without_loops(functions: dict[str, Function]) -> dict[str, Function]:
     """A parent chain that returns to itself (damaged bus numbers) is cut at the function where it was noticed."""
+    sound: set[str] = set()  # from here up there is no loop
     for address, function in list(functions.items()):
         seen = {address}
         at = functions.get(address, function)
-        while at.parent is not None and at.parent in functions:
+        while at.parent is not None and at.parent in functions and at.address not in sound:
             if at.parent in seen:
                 functions[at.address] = msgspec.structs.replace(at, parent=None, gap_above=False)
                 break
             seen.add(at.parent)
             at = functions[at.parent]
+        sound |= seen
     return functions
 
 

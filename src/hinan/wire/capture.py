@@ -54,6 +54,8 @@ def read(text: str) -> Machine | None:
     if not isinstance(document, dict) or "hinan_wire" not in document:
         return None
     version = document["hinan_wire"]
+    if type(version) is int and version < 1:
+        raise FormatError(f"the capture file is damaged: there is no format {version}")
     if type(version) is not int or version > VERSION:
         raise FormatFromFuture(f"capture format {version!r}; this hinan reads up to {VERSION}", version=version)
     try:

@@ -12,6 +12,7 @@ from hinan.wire.address import short_address
 from hinan.wire.ends import read_under_load
 from hinan.wire.findings import Finding
 from hinan.wire.link import ASSUMED_MPS_BYTES
+from hinan.wire.memo import remembered
 from hinan.wire.model import Gpu, Machine
 from hinan.wire.path import Path
 
@@ -33,7 +34,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 def judged(machine: Machine, question: Question) -> Machine:
     """The machine whose links are as the question says that they were read; every answer to a question begins with it."""
-    return read_under_load(machine) if question.under_load else machine
+    return remembered(machine, "read_under_load", lambda: read_under_load(machine)) if question.under_load else machine
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import msgspec
 
 from hinan.wire.identity import gpu_name
+from hinan.wire.memo import remembered
 from hinan.wire.model import Gpu, Machine, Measurement
 from hinan.wire.numbering import is_reordered, number_of, surely_differ, vendor_of_gpu_name
 
@@ -96,6 +97,10 @@ def measured_at_once(machine: Machine, gpu: Gpu) -> Measurement | None:
 
 def at_once_counts(machine: Machine) -> tuple[int, int]:
     """GPUs that were measured while others copied too, and GPUs that evacuate."""
+    return remembered(machine, "at_once_counts", lambda: _at_once_counts(machine))
+
+
+def _at_once_counts(machine: Machine) -> tuple[int, int]:
     evacuating = [gpu for gpu in machine.gpus if gpu.off_bus is None]
     return sum(best_measurement(machine, gpu, None, ALL_AT_ONCE) is not None for gpu in evacuating), len(evacuating)
 

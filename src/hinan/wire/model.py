@@ -235,8 +235,8 @@ class Gds(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     bar1_bytes: dict[int, int] = {}
 
 
-class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything one or several sources told."""
+class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
+    """Everything one or several sources told. `dict`: for `memo`, and no part of the value."""
 
     functions: dict[Address, Function] = {}
     gpus: tuple[Gpu, ...] = ()

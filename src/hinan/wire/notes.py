@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from hinan.wire.address import parse_address, short_address
 from hinan.wire.case import IMPOSSIBLE_RATIO, Question, judged
 from hinan.wire.ends import links_of
-from hinan.wire.families import TUNNEL_GT_S, is_tunnel
+from hinan.wire.families import TUNNEL_GT_S, is_tunnel, max_gt_s_of_gpu
 from hinan.wire.identity import NVIDIA, gpu_name
 from hinan.wire.measured import at_once_counts, best_measurement, strangers, too_small_bytes, without_place
 from hinan.wire.model import Gpu, Machine, Role
@@ -102,9 +102,13 @@ def _links(machine: Machine, gpu: Gpu, path: Path, placement: Placement, questio
         cap, now = link.cap_gt_s, link.now_gt_s
         if link.at_gpu and cap and now and now < cap and not question.under_load:
             yield f"runs at {now:g} of {cap:g} GT/s now, idle: {short_address(link.ends[0].address)}"
-        for hop in link.ends:
-            if hop.link.suspect and hop.role is Role.GPU:
-                yield f"told at its idle speed, its capability is unknown: {short_address(hop.address)}"
+        for gpu_end in (end for end in link.ends if end.role is Role.GPU):
+            where, limit = short_address(gpu_end.address), max_gt_s_of_gpu(gpu_end.vendor_id, gpu_end.device_id)
+            if gpu_end.link.suspect:
+                yield f"told at its idle speed, its capability is unknown: {where}"
+            elif limit is not None and gpu_end.link.cap_gt_s is not None and gpu_end.link.cap_gt_s > limit:
+                told = f"{gpu_end.link.cap_gt_s:g} GT/s"
+                yield f"told at {told}, though GPUs of this family do {limit:g}; a ceiling above that is none: {where}"
     if any(hop.link.now_bytes_per_s for hop in path.hops):
         yield "hwloc tells the present speed of links, not their capability; an idle link reads low"
 

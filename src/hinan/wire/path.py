@@ -16,6 +16,7 @@ import msgspec
 from hinan.wire.address import split_address
 from hinan.wire.ends import links_of
 from hinan.wire.link import ASSUMED_MPS_BYTES
+from hinan.wire.memo import remembered
 from hinan.wire.model import Function, Machine, Role
 from hinan.wire.sriov import is_virtual
 
@@ -32,6 +33,10 @@ class Path(msgspec.Struct, frozen=True):
 
 def path_up(machine: Machine, address: str) -> Path:
     """The way from a function to the root complex."""
+    return remembered(machine, f"path_up {address}", lambda: _path_up(machine, address))
+
+
+def _path_up(machine: Machine, address: str) -> Path:
     hops: list[Function] = []
     at = machine.functions.get(address)
     while at is not None:
@@ -72,9 +77,9 @@ def sharers(machine: Machine, hop: str, *devices: str) -> tuple[Function, ...]:
     """
     seen: set[tuple[int, int, int]] = {split_address(device)[:3] for device in devices}
     found = []
-    for function in below(machine, hop):
+    for function in remembered(machine, "traffic", lambda: _traffic(machine)).get(hop, ()):
         slot = split_address(function.address)[:3]
-        if function.role in TRAFFIC and slot not in seen and not is_virtual(function, machine.functions):
+        if slot not in seen:
             seen.add(slot)
             found.append(function)
     return tuple(found)
@@ -106,6 +111,26 @@ def path_ceiling(path: Path, mps_bytes: int | None = None, *, as_built: bool = F
         return None, None
     value, order = min((rate, order) for order, rate in enumerate(rates) if rate is not None)
     return value, links[order].narrow_end(mps).address
+
+
+def _traffic(machine: Machine) -> dict[str, list[Function]]:
+    """Each function -> devices at or below it that send to RAM, in address order; virtual functions are not told."""
+    found: dict[str, list[Function]] = {}
+    for _, function in sorted(machine.functions.items()):
+        at: Function | None = function
+        crossed: set[str] = set()
+        if function.role not in TRAFFIC or is_virtual(function, machine.functions):
+            continue
+        while at is not None and at.address not in crossed:
+            crossed.add(at.address)
+            found.setdefault(at.address, []).append(function)
+            at = machine.functions.get(at.parent or "")
+    return found
+
+
+def shares_at_once(machine: Machine) -> dict[str, float | None]:
+    """`fair_shares` of all GPUs that evacuate."""
+    return remembered(machine, "shares_at_once", lambda: fair_shares(machine, machine.evacuating))
 
 
 def fair_shares(machine: Machine, devices: Iterable[str]) -> dict[str, float | None]:

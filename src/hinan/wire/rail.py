@@ -14,6 +14,7 @@ import re
 import msgspec
 
 from hinan.wire.address import short_address
+from hinan.wire.memo import remembered
 from hinan.wire.model import Function, Gpu, Machine, Role
 from hinan.wire.nics import best, usable
 from hinan.wire.peer import Meeting, Nearness, nearness
@@ -103,6 +104,10 @@ def _near(machine: Machine, gpu: Gpu, *, labels: bool) -> tuple[_Nics, str]:
 
     labels: may the words of topo -m decide, where the bus shows no switch in common?
     """
+    return remembered(machine, f"near {gpu.index} {labels}", lambda: _nearest(machine, gpu, labels=labels))
+
+
+def _nearest(machine: Machine, gpu: Gpu, *, labels: bool) -> tuple[_Nics, str]:
     physical = (
         f for f in machine.functions.values() if f.role is Role.NIC and f.physical_function not in machine.functions
     )

@@ -235,7 +235,8 @@ def render_without_gpu(report: Report, machine: Machine) -> list[str]:
         cpus = "CPUs unknown" if node.cpus is None else f"{len(node.cpus)} CPUs" if node.cpus else "no CPUs (memory only)"
         size = _gb(node.size_bytes) if node.size_bytes is not None else "size unknown"
         far = ", ".join(f"node {other}: {d}" for other, d in node.distances.items() if other != node.index)
-        lines.append(f"RAM  node {node.index}   {size}, {_free(node)}, {cpus}{'   distance to ' + far if far else ''}")
+        row = f"RAM  node {node.index}   {size}, {_free(node)}, {cpus}{'   distance to ' + far if far else ''}"
+        lines += textwrap.wrap(row, WIDTH, subsequent_indent=" " * 14)
     if not machine.nodes:
         lines.append("RAM  nodes unknown")
     for role, word in ((Role.NVME, "NVMe"), (Role.NIC, "NIC")):

@@ -22,7 +22,7 @@ from hinan.wire.link import ASSUMED_MPS_BYTES
 from hinan.wire.measured import best_measurement, measured_at_once
 from hinan.wire.model import Function, Gpu, Machine, Port, Role
 from hinan.wire.notes import NO_ADDRESS, notes_for
-from hinan.wire.path import Path, fair_shares, mps_of, path_ceiling, path_up, sharers
+from hinan.wire.path import Path, mps_of, path_ceiling, path_up, sharers, shares_at_once
 from hinan.wire.placement import node_for_gpu
 from hinan.wire.rail import nic_for_gpu, nic_on_bus
 from hinan.wire.transport import coherent_link_of
@@ -124,7 +124,7 @@ def report_gpu(machine: Machine, gpu: Gpu, question: Question) -> Report:
     rates = _rates(path, mps) if carries else {}
     share = None
     if not coherent and gpu.address:
-        share = fair_shares(machine, machine.evacuating).get(gpu.address)
+        share = shares_at_once(machine).get(gpu.address)
     placement = node_for_gpu(machine, gpu.index)
     measured = best_measurement(machine, gpu, placement.node) if gpu.off_bus is None else None
     together = measured_at_once(machine, gpu) if gpu.off_bus is None else None

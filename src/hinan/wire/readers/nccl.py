@@ -114,8 +114,10 @@ def _links(gpu: Element) -> int | None:
 
 
 def _gdr(pci: Element) -> bool | None:
+    if pci.find("pci") is not None:
+        return None
     flags = {item.get("gdr") for tag in ("gpu", "net") for item in pci.iter(tag)} & {"0", "1"}
-    return flags == {"1"} if flags and not pci.findall("pci") else None
+    return flags == {"1"} if flags else None
 
 
 def _virtual(functions: dict[str, Function]) -> tuple[str, ...]:
