@@ -128,6 +128,14 @@ def test_a_speed_counts_only_where_it_was_read_under_load() -> None:
     assert finding.effect_s == pytest.approx(STATE / slow - 1.0, rel=1e-3)
 
 
+def test_under_load_says_nothing_of_drives() -> None:
+    """The copy ran between GPU and RAM: a drive that rests at 2.5 GT/s is no slower for it."""
+    resting = edited(dumps.LSPCI_VVV, DRIVE, ("LnkSta:\tSpeed 8GT/s (ok)", "LnkSta:\tSpeed 2.5GT/s (downgraded)"))
+    text = edited(resting, "42:02.0", ("LnkSta:\tSpeed 8GT/s (downgraded)", "LnkSta:\tSpeed 2.5GT/s (downgraded)"))
+    answer = report(machine(text), 1, under_load=True)
+    assert [near(leg.ceiling_bytes_per_s, 3.654) for leg in answer.legs] == [True, True]
+
+
 def test_lost_lanes_of_a_link_with_room_cost_nothing() -> None:
     """A gen 5 uplink of x8 of x16 is as fast as the gen 4 x16 of the GPU."""
     text = edited(dumps.LSPCI_VVV, "41:00.0", ("Speed 16GT/s, Width x16", "Speed 32GT/s, Width x16"), ("Speed 16GT/s (ok), Width x16 (ok)", "Speed 32GT/s (ok), Width x8 (downgraded)"))  # fmt: skip  # noqa: E501

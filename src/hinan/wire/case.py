@@ -14,7 +14,7 @@ from hinan.wire.findings import Finding
 from hinan.wire.link import ASSUMED_MPS_BYTES
 from hinan.wire.memo import remembered
 from hinan.wire.model import Gpu, Machine
-from hinan.wire.path import Path
+from hinan.wire.path import Path, path_up
 
 PROVEN_RATIO = 0.85
 IMPOSSIBLE_RATIO = 1.05  # MPS is often assumed, and 512 bytes instead of 256 are 4.5 % more
@@ -33,8 +33,16 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judged(machine: Machine, question: Question) -> Machine:
-    """The machine whose links are as the question says that they were read; every answer to a question begins with it."""
-    return remembered(machine, "read_under_load", lambda: read_under_load(machine)) if question.under_load else machine
+    """The machine whose links are as the question says that they were read; every answer to a question begins with it.
+
+    Busy are the links between GPUs and RAM: nobody says that drives and NICs worked too.
+    """
+    return remembered(machine, "judged", lambda: _with_busy_links(machine)) if question.under_load else machine
+
+
+def _with_busy_links(machine: Machine) -> Machine:
+    crossed = {hop.address for address in machine.evacuating for hop in path_up(machine, address).hops}
+    return read_under_load(machine, sorted(crossed))
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):

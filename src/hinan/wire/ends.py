@@ -116,14 +116,13 @@ def links_of(hops: Sequence[Function]) -> tuple[PathLink, ...]:
     return tuple(found)
 
 
-def read_under_load(machine: Machine) -> Machine:
-    """The machine with the present state of its links as what they do at best: a copy ran when they were read."""
-    if all(f.link.busy for f in machine.functions.values()):
+def read_under_load(machine: Machine, busy: Iterable[str]) -> Machine:
+    """The machine with the present state of these functions' links as what they do at best: a copy ran over them."""
+    idle = [address for address in busy if not machine.functions[address].link.busy]
+    if not idle:
         return machine
-    return msgspec.structs.replace(
-        machine,
-        functions={
-            address: msgspec.structs.replace(f, link=msgspec.structs.replace(f.link, busy=True))
-            for address, f in machine.functions.items()
-        },
-    )
+    functions = dict(machine.functions)
+    for address in idle:
+        link = msgspec.structs.replace(functions[address].link, busy=True)
+        functions[address] = msgspec.structs.replace(functions[address], link=link)
+    return msgspec.structs.replace(machine, functions=functions)
