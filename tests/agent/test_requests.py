@@ -13,6 +13,7 @@ from hinan.agent.server import Server, _Session
 from hinan.core.agenda import Prove
 from hinan.core.budget import MARGIN_BYTES
 from hinan.core.ids import StepId
+from hinan.core.slot import Slot
 from hinan.formats import messages as m
 from tests.harness.place import HEADER, Place, live
 
@@ -212,5 +213,56 @@ def test_slots_are_made_one_at_a_time_and_nobody_waits_meanwhile(place: Place, m
         go_on.set()
         granted = await asyncio.gather(*asked)
         assert len({answer.slot for answer in granted if isinstance(answer, m.Granted)}) == 2
+
+    live(place, scenario)
+
+
+def test_ranks_out_of_phase_do_not_fill_the_slots_for_ever(place: Place) -> None:
+    """C2: what another rank has gone past is given up, its slot is leased again, and who waits for it hears why."""
+    place.attempt(1)
+    budget = MARGIN_BYTES + 2 * HEADER.image_bytes + 10
+    slots = [place.sealed(StepId(1, step), owner=place.me, world_size=2) for step in (16, 20)]
+    place.sealed(StepId(1, 18), rank=1, owner=place.me, world_size=2)
+
+    async def scenario(node: Node, server: Server) -> None:
+        session = _Session(node, server)
+        await session.answer(place.hello(ram_bytes=budget))
+        refused = await session.answer(m.Watch(1, 16, "committed"))
+        assert isinstance(refused, m.Refused)
+        assert "rank 1 has gone past it" in refused.reason
+        assert "rank 0 holds 16, 20; rank 1 holds 18" in refused.reason
+        assert await session.answer(m.Lease(HEADER.image_bytes, [])) == m.Granted(slots[0], HEADER.image_bytes)
+        place.sealed(StepId(1, 21), rank=1, owner=place.me, world_size=2)
+        node.look()
+        while StepId(1, 20) not in place.arena.lost():
+            await asyncio.sleep(0.01)
+        assert StepId(1, 18) in place.arena.lost()
+        assert len([text for text in node.news if "is lost" in text]) == 1, "it is told once an attempt"
+
+    live(place, scenario)
+
+
+def test_a_step_is_given_up_only_on_a_second_look(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look that began before rank 1 sealed 16 and ended after it sealed 18 has seen only 18: nothing is lost by it."""
+    place.attempt(1)
+    place.sealed(StepId(1, 16), owner=place.me, world_size=2)
+    late = place.sealed(StepId(1, 16), rank=1, owner=place.me, world_size=2)
+    place.sealed(StepId(1, 18), rank=1, owner=place.me, world_size=2)
+
+    async def scenario(node: Node, server: Server) -> None:
+        whole = node.keeper.slots
+        looks = 0
+
+        def first_too_early() -> tuple[Slot, ...]:
+            nonlocal looks
+            looks += 1
+            seen = whole()
+            return tuple(s for s in seen if s.name != late) if looks == 1 else seen
+
+        monkeypatch.setattr(node.keeper, "slots", first_too_early)
+        node.look()
+        while looks < 3:
+            await asyncio.sleep(0.01)
+        assert place.arena.lost() == frozenset()
 
     live(place, scenario)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from core_values import at, history, slot
 
-from hinan.core.agenda import Bury, Commit, Drain, NodeState, Prove, Release, Remove, Stop, Stored, agenda, leftovers, stays
+from hinan.core.agenda import Bury, Commit, Drain, Forget, Lose, NodeState, Prove, Release, Remove, Stop, Stored, agenda, leftovers, stays
 from hinan.core.retention import Keep
 from hinan.core.rounds import Wish
 from hinan.core.slot import Phase, Slot
@@ -208,3 +208,42 @@ def test_what_goes_is_neither_proven_nor_drained() -> None:
     assert going == {"0-1-10", "1-1-10"}
     assert not [task for task in tasks if isinstance(task, Prove) and task.slot in going]
     assert not [task for task in tasks if isinstance(task, Drain) and going & set(task.slots)]
+
+
+def half(rank: int, *steps: int, attempt: int = 1) -> list[Slot]:
+    return [slot(f"{rank}-{attempt}-{s}", rank, at(attempt, s), world=2) for s in steps]
+
+
+def lost_by(found: tuple[object, ...]) -> list[Lose]:
+    return [task for task in found if isinstance(task, Lose)]
+
+
+def test_a_step_that_a_rank_has_gone_past_is_lost_and_the_reason_names_both() -> None:
+    """C2: ranks that put their evacuations off differently must not fill the slots for ever."""
+    out_of_phase = state(*pair(12), *half(0, 16, 20), *half(1, 18, 21))
+    tasks = lost_by(agenda(out_of_phase))
+    assert [task.step_id.step for task in tasks] == [16, 18, 20]
+    assert "rank 1 has gone past it" in tasks[0].reason
+    assert "rank 0 holds 12, 16, 20; rank 1 holds 12, 18, 21" in tasks[0].reason
+    after = replace(out_of_phase, lost=frozenset(task.step_id for task in tasks))
+    assert stays(after) == {
+        "0-1-12": "it is the watermark",
+        "1-1-12": "it is the watermark",
+        "1-1-21": "it may still become the watermark",
+    }
+    assert lost_by(agenda(after)) == []
+
+
+def test_nothing_is_lost_below_the_watermark_or_while_the_lineage_may_turn() -> None:
+    """What W has passed goes by itself; what an attempt that is over left is an orphan."""
+    assert lost_by(agenda(state(*half(0, 8), *pair(12)))) == []
+    passed = state(*half(0, 16), *half(1, 18))
+    assert lost_by(agenda(replace(passed, settled=False))) == []
+    assert lost_by(agenda(replace(passed, history=history(None, None), served=2))) == []
+
+
+def test_lost_steps_are_forgotten_when_all_have_gone_past_them_although_w_stands_still() -> None:
+    """Their facts must not pile up: ranks that never meet lose every step."""
+    lost = frozenset({at(1, 4), at(1, 6), at(1, 20)})
+    found = agenda(state(*half(0, 8), *half(1, 6, 9), lost=lost))
+    assert [task for task in found if isinstance(task, Forget)] == [Forget(at(1, 4))]

@@ -6,9 +6,10 @@ from core_values import at, history, slot
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hinan.core.ids import StepId
 from hinan.core.lineage import lineage
 from hinan.core.slot import Phase, Slot
-from hinan.core.watermark import held_everywhere, must_stay, slot_to_lease, watermark
+from hinan.core.watermark import all_past, held_everywhere, must_stay, passed_by, slot_to_lease, watermark
 
 LINE = lineage(history(None))
 
@@ -101,6 +102,72 @@ def test_nobody_writes_anothers_slot() -> None:
     ):
         assert slot_to_lease([wrong], 100, 0, 10, ()) is None
     assert slot_to_lease([slot("a", 0)], 100, 0, 11, ()) is None
+
+
+def of(rank: int, *steps: int, attempt: int = 1) -> list[Slot]:
+    """What one rank of a world of two holds."""
+    return [slot(f"{rank}-{step}", rank, at(attempt, step), world=2, phase=Phase.SEALED) for step in steps]
+
+
+def passes(slots: list[Slot], above: StepId | None = None) -> dict[int, int]:
+    return {step_id.step: p.rank for step_id, p in passed_by(slots, above=above).items()}
+
+
+def test_a_rank_with_a_newer_step_has_gone_past_an_older_one() -> None:
+    """C2: seals come in the order of steps; the newest step of all is passed by nobody."""
+    slots = [*of(0, 12, 16, 20), *of(1, 12, 18, 21)]
+    assert passes(slots) == {16: 1, 18: 0, 20: 1}
+    assert passes(slots, above=at(1, 18)) == {20: 1}
+    assert passed_by(slots)[at(1, 16)].steps == {0: [12, 16, 20], 1: [12, 18, 21]}
+
+
+def test_who_holds_nothing_newer_here_may_still_come() -> None:
+    """It is only late, its node is out of reach, or what it holds is another attempt's."""
+    assert passes([*of(0, 16, 20), *of(1, 12)]) == {12: 0}
+    assert passes(of(0, 16, 20)) == {}
+    assert passes([*of(0, 16), *of(1, 18, attempt=2)]) == {}
+    assert passes([*of(0, 16), slot("a", 1, at(1, 20), world=2, phase=Phase.FILLING)]) == {}
+
+
+def test_what_every_rank_has_gone_past() -> None:
+    """In the newest attempt, by the size of its world."""
+    assert all_past([*of(0, 12, 20), *of(1, 18)]) == at(1, 18)
+    assert all_past(of(0, 12, 20)) is None
+    assert all_past([*of(0, 30), *of(1, 30), *of(0, 5, attempt=2)]) is None
+    assert all_past([]) is None
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 1), st.integers(1, 9)), max_size=12),
+    st.lists(st.integers(1, 9), max_size=4),
+    st.integers(0, 12),
+)
+def test_what_was_passed_never_becomes_whole(sealed: list[tuple[int, int]], later: list[int], then: int) -> None:
+    """However the ranks go on, each in the order of steps, no step that was said to be passed is held everywhere."""
+    newest, slots = {0: 0, 1: 0}, []
+    for i, (rank, steps) in enumerate([*sealed, *((n % 2, k) for n, k in enumerate(later))]):
+        newest[rank] += steps
+        slots.append(slot(str(i), rank, at(1, newest[rank]), world=2))
+    said = passed_by(slots[: min(then, len(sealed))])
+    assert not set(said) & set(held_everywhere(slots))
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)), max_size=40))
+def test_two_slots_are_enough_however_the_ranks_differ(moves: list[tuple[int, int]]) -> None:
+    """C5: once what was passed is lost, the rank that is furthest behind has a slot besides that of W."""
+    newest: dict[int, int] = dict.fromkeys(range(3), 0)
+    slots: list[Slot] = []
+    lost: set[StepId] = set()
+    for i, (rank, steps) in enumerate(moves):
+        w = watermark(slots, LINE, lost)
+        stays = {s.name: "" for s in slots if must_stay(s, w=w, line=LINE, resumed_from=None, in_use=(), lost=lost)}
+        kept = [s for s in slots if s.rank == rank and s.name in stays]
+        if len(kept) < 2:
+            newest[rank] += steps
+            slots = [s for s in slots if s.rank != rank or s.name in stays] + [slot(str(i), rank, at(1, newest[rank]), world=3)]
+        else:
+            assert newest[rank] > min(newest.values())
+        lost |= set(passed_by(slots, above=watermark(slots, LINE, lost)))
 
 
 @st.composite

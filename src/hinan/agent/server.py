@@ -265,7 +265,7 @@ class _Session:
             if request.attempt < newest:
                 return m.Refused("fenced", f"attempt {newest} of this run has started; attempt {request.attempt} must end")
             if step_id in state.lost:
-                return m.Refused("failed", f"{step_id} is lost: a rank had no free slot for it")
+                return m.Refused("failed", f"{step_id} is lost: {node.arena.why_lost(step_id)}")
             if request.moment == "held":
                 w = state.w
                 return m.Done() if step_id in held_everywhere(node.slots) or (w is not None and w >= step_id) else None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,11 +19,12 @@ from hinan.agent.freshness import Freshness
 from hinan.agent.ledger import served_attempt
 from hinan.agent.placer import Placer
 from hinan.agent.prover import prove
-from hinan.core.agenda import Bury, Commit, Drain, Forget, Prove, Release, Remove, Stop, Task
+from hinan.core.agenda import Bury, Commit, Drain, Forget, Lose, Prove, Release, Remove, Stop, Task, agenda
 from hinan.core.errors import HinanError
-from hinan.core.ids import StepId
-from hinan.formats.records import OwnerRecord
-from hinan.tiers.arena import SlotFiles
+from hinan.core.ids import StepId, step_directory
+from hinan.formats.records import LostRecord, OwnerRecord
+from hinan.tiers.arena import LOST, SlotFiles
+from hinan.tiers.publish import AlreadyPublished
 
 if TYPE_CHECKING:
     from hinan.agent.loop import Node
@@ -44,6 +46,8 @@ class Tasks:
         self._freshness = Freshness()
         self._unproven: dict[str, tuple[str, int]] = {}
         """Slots whose digests could not be read or published: what was told of it, and how often it was tried."""
+        self._told_lost = 0
+        """Newest attempt whose users were told that its ranks do not evacuate alike: once an attempt, however many steps."""
         self.placer = Placer()
         self.drainer = Drainer(
             node.arena, node.target, node.run_id, lambda: served_attempt(node.target, node.node), self._lanes.ending.wait
@@ -61,6 +65,8 @@ class Tasks:
                     phase = next(s.phase for s in node.slots if s.name == slot)
                     node.keeper.release(slot, phase)
                     node.look()
+            case Lose():
+                self._lose(task)
             case Forget(step_id):
                 node.arena.forget_lost(step_id)
             case Prove(slot):
@@ -76,6 +82,25 @@ class Tasks:
             case Commit() | Bury() | Remove():
                 if "target" not in busy:
                     self._lanes.begin("target", self._tidy(task))
+
+    def _lose(self, task: Lose) -> None:
+        """Give up a step for all ranks that one has gone past, if a second look says so too (`Lose`)."""
+        node, step_id = self._node, task.step_id
+        if task not in agenda(node.state()):
+            node.look()
+            return
+        record = LostRecord(step_id.attempt, step_id.step, task.passed.rank, task.reason)
+        try:
+            with suppress(AlreadyPublished):
+                node.arena.publish(step_directory(step_id) + LOST, record)
+        except OSError as error:  # no room, say: at a later look
+            log.warning("lost.unpublished step=%d error=%s", step_id.step, error)
+            return
+        log.warning("lost step=%d attempt=%d why=%s", step_id.step, step_id.attempt, task.reason)
+        if self._told_lost < step_id.attempt:
+            self._told_lost = step_id.attempt
+            node.tell(f"{step_id} is lost, and so is every other that not all ranks evacuate: {task.reason}")
+        node.look()
 
     def order_slot(self, owner: OwnerRecord, image_bytes: int) -> None:
         """Have a slot made; the keeper is told when it is there."""

@@ -15,7 +15,7 @@ from hinan.core.lineage import History, Lineage, is_fenced, lineage, resume_sour
 from hinan.core.retention import Keep, removable
 from hinan.core.rounds import Wish, next_round
 from hinan.core.slot import Phase, Slot
-from hinan.core.watermark import held_everywhere, must_stay, watermark
+from hinan.core.watermark import Pass, all_past, held_everywhere, must_stay, passed_by, watermark
 
 
 @dataclass(frozen=True)
@@ -141,6 +141,33 @@ class Release:
 
 
 @dataclass(frozen=True)
+class Lose:
+    """Publish that a step is lost: a rank has gone past it without holding it, so it will never be whole.
+
+    A look reads one slot after another while trainers seal. So it is done only if a second look, begun after the first,
+    says the same of the same rank: what showed that it has gone past was then there before its slots were read.
+    """
+
+    step_id: StepId
+    passed: Pass
+
+    @property
+    def reason(self) -> str:
+        """Why, for people."""
+        rank, holder, steps = self.passed.rank, self.passed.holder, self.passed.steps
+
+        def held(rank: int) -> str:
+            return f"rank {rank} holds {', '.join(map(str, steps[rank]))}"
+
+        return (
+            f"rank {rank} has gone past it without evacuating it ({held(holder)}; {held(rank)}). The ranks do not evacuate "
+            "at the same steps: gradients of one wait for their optimizer when those of another do not, which puts its "
+            "evacuations off (let all ranks step at the same iterations, or choose a cadence that is a multiple of all "
+            "their accumulations), or evac.evacuate() is not called on all ranks alike"
+        )
+
+
+@dataclass(frozen=True)
 class Forget:
     """Remove the fact that a step was lost: every rank has passed it, and no image of it is left."""
 
@@ -154,7 +181,7 @@ class Stop:
     reason: str
 
 
-Task = Prove | Drain | Commit | Bury | Remove | Release | Forget | Stop
+Task = Prove | Drain | Commit | Bury | Remove | Release | Lose | Forget | Stop
 
 
 def stays(state: NodeState) -> dict[str, str]:
@@ -182,7 +209,7 @@ def agenda(state: NodeState) -> tuple[Task, ...]:
     # A slot that goes is neither proven nor drained: by the time of that task it is gone.
     going = {task.slot for task in released}
     left = replace(state, slots=tuple(s for s in state.slots if s.name not in going))
-    tasks: list[Task] = [*released, *_forget(state), *_prove(left)]
+    tasks: list[Task] = [*released, *_lose(state), *_forget(state), *_prove(left)]
     if not state.may_turn and state.reachable:
         tasks += [*_drain(left), *_commit(state), *_bury(state), *_remove(state)]
     return tuple(tasks)
@@ -196,10 +223,20 @@ def _release(state: NodeState) -> list[Release]:
     return [Release(s.name) for s in state.slots if not s.owner_alive and s.name not in needed]
 
 
+def _lose(state: NodeState) -> list[Lose]:
+    """Steps of the attempt that trains which some rank has gone past: their slots would wait for ever for its image.
+
+    Not those below the watermark, whose slots may go anyway, and not those of attempts that are over, which are orphans.
+    """
+    passed = passed_by(state.slots, above=state.w) if not state.may_turn else {}
+    return [Lose(s, p) for s, p in sorted(passed.items()) if s.attempt == state.line.newest and s not in state.lost]
+
+
 def _forget(state: NodeState) -> list[Forget]:
-    """Lost steps below the watermark that no slot holds. Every rank sealed the watermark, so none will seal them now."""
-    w, in_ram = state.w, {slot.holds for slot in state.slots}
-    return [Forget(s) for s in sorted(state.lost) if w is not None and s < w and s not in in_ram]
+    """Lost steps that every rank has gone past and that no slot holds: none will seal them now."""
+    in_ram = {slot.holds for slot in state.slots}
+    passed = max((s for s in (state.w, all_past(state.slots)) if s is not None), default=None)
+    return [Forget(s) for s in sorted(state.lost) if passed is not None and s < passed and s not in in_ram]
 
 
 def _prove(state: NodeState) -> list[Prove]:

@@ -1,12 +1,14 @@
 """The step that every rank holds, and which slots may go (rules C1, C2, C5).
 
 W, the watermark, is the newest step on the lineage whose images are all sealed. Nobody recycles W, the step the run
-resumed from, anything newer than W that could still become W, or a step that is being read or drained.
+resumed from, anything newer than W that could still become W, or a step that is being read or drained. What a rank has
+gone past without holding it can never become W (`passed_by`): such a step is lost, as if that rank had said so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
 
 from hinan.core.ids import StepId
 from hinan.core.lineage import Lineage
@@ -31,6 +33,55 @@ def watermark(slots: Iterable[Slot], line: Lineage, lost: Collection[StepId] = (
     return max((s for s in held_everywhere(slots) if s in line and s not in lost), default=None)
 
 
+def all_past(slots: Iterable[Slot]) -> StepId | None:
+    """The newest step that every rank has reached in the newest attempt; None if a rank holds nothing of it here."""
+    sealed = [(slot.holds, slot) for slot in slots if slot.holds is not None and slot.is_sealed]
+    attempt, world_size = max(((step_id.attempt, slot.world_size) for step_id, slot in sealed), default=(0, 0))
+    reached: dict[int, StepId] = {}
+    for step_id, slot in sealed:
+        if step_id.attempt == attempt:
+            reached[slot.rank] = max(step_id, reached.get(slot.rank, step_id))
+    return min(reached.values()) if reached and len(reached) == world_size else None
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A rank that holds a newer step of the same attempt, and not this one. It seals in the order of steps: it never will.
+
+    Attributes:
+        holder: a rank that does hold the step.
+        steps: what these two ranks hold of the attempt, each in the order of training.
+    """
+
+    rank: int
+    holder: int = field(compare=False)
+    steps: dict[int, list[int]] = field(compare=False)
+
+
+def passed_by(slots: Iterable[Slot], *, above: StepId | None = None) -> dict[StepId, Pass]:
+    """Steps above one that can never be held everywhere, each with the first rank that has gone past it.
+
+    A rank whose slots are not among these has passed nothing: its node may only be out of reach. The newest step of all
+    is passed by nobody, so there is always one that may still become the watermark.
+    """
+    held: dict[int, dict[int, set[int]]] = {}
+    for slot in slots:
+        if slot.holds is not None and slot.is_sealed:
+            held.setdefault(slot.holds.attempt, {}).setdefault(slot.rank, set()).add(slot.holds.step)
+    found: dict[StepId, Pass] = {}
+    for attempt, ranks in held.items():
+        newest = {rank: max(steps) for rank, steps in ranks.items()}
+        for holder in sorted(ranks):
+            for step in ranks[holder]:
+                step_id = StepId(attempt, step)
+                if step_id in found or (above is not None and step_id <= above):
+                    continue
+                rank = next((r for r in sorted(ranks) if newest[r] > step and step not in ranks[r]), None)
+                if rank is not None:
+                    found[step_id] = Pass(rank, holder, {r: sorted(ranks[r]) for r in sorted({holder, rank})})
+    return found
+
+
 def must_stay(
     slot: Slot,
     *,
@@ -47,7 +98,7 @@ def must_stay(
         line: the lineage.
         resumed_from: step the newest attempt resumed from; it stays until W has passed it.
         in_use: steps that are being drained or wanted by a waiting caller.
-        lost: steps that some rank could not hold; released by agreement.
+        lost: steps that some rank could not hold, or has gone past; released by agreement.
     """
     step_id = slot.holds
     if slot.readers:

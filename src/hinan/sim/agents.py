@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hinan.core.agenda import Bury, Commit, Drain, Forget, NodeState, Prove, Release, Remove, Stop, Stored, Task
+from hinan.core.agenda import Bury, Commit, Drain, Forget, Lose, NodeState, Prove, Release, Remove, Stop, Stored, Task
 from hinan.core.commit import Do, DrainEffect
 from hinan.core.ids import StepId
 from hinan.core.rounds import Wish
@@ -122,6 +122,9 @@ def act(world: World, agent: Agent, task: Task, state: NodeState) -> None:
             _release(world, agent, task.slot)
         case Drain():
             _open_round(world, agent, task, state)
+        case Lose():
+            world.hosts[agent.host].lost.add(task.step_id)
+            world.say(who(agent), f"gives up {task.step_id}: rank {task.passed.rank} has gone past it")
         case Forget():
             for host in world.peers(world.hosts[agent.host]):
                 host.lost.discard(task.step_id)

@@ -9,14 +9,14 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from hinan.core.agenda import Bury, NodeState, Stop, Stored, Task, agenda
+from hinan.core.agenda import Bury, Lose, NodeState, Stop, Stored, Task, agenda
 from hinan.core.commit import Do, DrainEffect, drain_effects, why_not_commit
 from hinan.core.decide import Candidate, Decision, Image, View, decide
 from hinan.core.ids import StepId
 from hinan.core.lineage import History, Resume, resume_source
 from hinan.core.retention import Keep, removable
 from hinan.core.slot import Phase, Slot
-from hinan.core.watermark import must_stay
+from hinan.core.watermark import Pass, must_stay
 from hinan.sim.rules import RULES, Rules
 from hinan.sim.values import Manifest, Sealed
 from hinan.sim.world import World
@@ -181,6 +181,20 @@ def _every_wish_pins(state: NodeState) -> dict[str, str]:
     return {name: reason for name, reason in reasons.items() if reason is not None}
 
 
+def _nobody_goes_past(state: NodeState) -> tuple[Task, ...]:
+    """Whoever cannot hold a step says so; all others are still to come."""
+    return tuple(task for task in agenda(state) if not isinstance(task, Lose))
+
+
+def _absent_is_past(state: NodeState) -> tuple[Task, ...]:
+    """A rank that has not sealed a step which others hold has gone past it."""
+    ranks = {s.rank for s in state.slots}
+    held = {s.holds for s in state.slots if s.holds and s.is_sealed and (state.w is None or s.holds > state.w)}
+    missing = {s: ranks - {slot.rank for slot in state.slots if slot.holds == s} for s in held}
+    early = (Lose(s, Pass(min(r), 0, {})) for s, r in sorted(missing.items()) if r and s not in state.lost)
+    return (*agenda(state), *(task for task in early if not state.may_turn and task.step_id.attempt == state.line.newest))
+
+
 def _bury_wanted(state: NodeState) -> tuple[Task, ...]:
     """Retention does not ask who waits for a commit."""
     source = resume_source(state.history)
@@ -235,6 +249,13 @@ PLANTS: dict[str, Plant] = {
     ),
     # These were no plants: the explorer found them in the core, and they stay as its regression tests.
     "wish-pins-for-ever": Plant("C1", "who asks for a commit will get it", replace(RULES, stays=_every_wish_pins)),
+    "skipped-steps-stay": Plant(
+        "C2",
+        "all ranks evacuate at the same steps",
+        replace(RULES, agenda=_nobody_goes_past),
+        where=lambda world: len(set(world.accumulations)) > 1,
+    ),
+    "absent-is-past": Plant("C2", "who is not there by now will not come", replace(RULES, agenda=_absent_is_past)),
     "wanted-and-buried": Plant(
         "F3",
         "what is old may go, whoever waits for it",

@@ -53,10 +53,13 @@ def make_world(seed: int, rules: Rules) -> World:
         hosts=[Host(n) for n in range(places)],
         places=list(range(places)),
     )
+    if world.world_size > 1 and rng.random() < 0.15:
+        world.accumulations = rng.choice(((1, 2), (1, 3), (2, 3)))
     world.say(
         "world",
         f"{places} hosts, {world.world_size} ranks, every {every} steps, commit each {world.cadence.commit_multiple}, "
-        f"{world.keep}, {'slow' if world.target.slow else 'prompt'} store",
+        f"{world.keep}, {'slow' if world.target.slow else 'prompt'} store"
+        + (f", accumulations of {world.accumulations} steps" if len(world.accumulations) > 1 else ""),
     )
     faults.start_job(world, take_over=False)
     return world

@@ -41,8 +41,9 @@ def train(world: World, t: Trainer) -> None:
     if any(not m.alive or m.doing in (Doing.INSTALL, Doing.VERIFY, Doing.WAIT) or m.step < t.step for m in mates):
         return
     t.step += 1
-    if world.cadence.due(t.step):
-        t.doing = Doing.LEASE
+    t.is_due = t.is_due or world.cadence.due(t.step)
+    if t.is_due and t.step % world.accumulations[t.rank % len(world.accumulations)] == 0:
+        t.is_due, t.doing = False, Doing.LEASE
         if world.rng.random() < world.wishes:
             t.wanted.add(StepId(t.job.attempt, t.step))
 

@@ -95,7 +95,11 @@ class Doing(Enum):
 
 @dataclass
 class Trainer:
-    """One rank's process. `eof`: its socket broke although it lives. `past` and `step` are its live state."""
+    """One rank's process. `eof`: its socket broke although it lives. `past` and `step` are its live state.
+
+    Attributes:
+        is_due: an evacuation is due, or was and is put off to the end of an accumulation (rule D4).
+    """
 
     pid: int
     rank: int
@@ -106,6 +110,7 @@ class Trainer:
     doing: Doing = Doing.JOIN
     past: str = ""
     step: int = 0
+    is_due: bool = False
     slot: str = ""
     inode: Inode | None = None
     filled: int = 0
@@ -167,6 +172,8 @@ class World:
         fault_in_between: chance of a kill between two effects that are one event otherwise.
         cut_after_commit: chance of a power loss or a killed agent right after a commit.
         wishes: chance that a rank asks for the commit of a step by name.
+        accumulations: steps between two at which a rank has no gradients waiting, by rank and then from the first again.
+            Ranks that differ put their evacuations off to different steps.
     """
 
     rng: Random
@@ -187,6 +194,7 @@ class World:
     fault_in_between: float = 0.0
     cut_after_commit: float = 0.0
     wishes: float = 0.0
+    accumulations: tuple[int, ...] = (1,)
     transcript: list[str] = field(default_factory=list)
 
     def say(self, who: str, what: str) -> None:

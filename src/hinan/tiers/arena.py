@@ -5,7 +5,7 @@
         00000-000001.owner    that process; published before the image exists
         00000-000001.sealed   published by the trainer after its copy is whole
         00000-000001.proven   published by the agent: digests
-        0000000120-000003.lost   a rank could not hold this step
+        0000000120-000003.lost   a rank could not hold this step, or has gone past it
         agent.lock agent.sock agent.log agent.log.1 owner.json cadence-*
 
 Owns:      names and the order of creating and removing them. Not the bytes: the lease holder's, then everybody's to read.
@@ -112,6 +112,11 @@ class Arena:
         """Steps that some rank gave up."""
         parsed = (parse_step_directory(name) for name in self._names(LOST))
         return frozenset(s for s in parsed if s is not None)
+
+    def why_lost(self, step_id: StepId) -> str:
+        """Why a step was given up, and by which rank it was or because of which."""
+        fact = self.fact(step_directory(step_id) + LOST, records.LostRecord)
+        return "a rank could not hold it" if fact is None else f"{fact.reason} (rank {fact.rank})"
 
     def forget_lost(self, step_id: StepId) -> None:
         """Remove the fact that a step is lost, when none of its images is left."""
