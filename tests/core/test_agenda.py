@@ -7,7 +7,22 @@ from dataclasses import replace
 import pytest
 from core_values import at, history, slot
 
-from hinan.core.agenda import Bury, Commit, Drain, Forget, Lose, NodeState, Prove, Release, Remove, Stop, Stored, agenda, leftovers, stays
+from hinan.core.agenda import (
+    Bury,
+    Commit,
+    Drain,
+    Forget,
+    Lose,
+    NodeState,
+    Prove,
+    Release,
+    Remove,
+    Stop,
+    Stored,
+    agenda,
+    leftovers,
+    stays,
+)
 from hinan.core.retention import Keep
 from hinan.core.rounds import Wish
 from hinan.core.slot import Phase, Slot

@@ -164,7 +164,9 @@ def test_two_slots_are_enough_however_the_ranks_differ(moves: list[tuple[int, in
         kept = [s for s in slots if s.rank == rank and s.name in stays]
         if len(kept) < 2:
             newest[rank] += steps
-            slots = [s for s in slots if s.rank != rank or s.name in stays] + [slot(str(i), rank, at(1, newest[rank]), world=3)]
+            slots = [s for s in slots if s.rank != rank or s.name in stays] + [
+                slot(str(i), rank, at(1, newest[rank]), world=3)
+            ]
         else:
             assert newest[rank] > min(newest.values())
         lost |= set(passed_by(slots, above=watermark(slots, LINE, lost)))

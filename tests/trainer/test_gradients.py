@@ -73,10 +73,10 @@ def test_a_backward_of_the_middle_alone_is_seen(count: int) -> None:
 
 def test_the_sample_is_bounded_and_has_both_ends() -> None:
     parameters, optimizer, _ = made(1000)
-    noted = [parameter() for parameter, _, _ in note(optimizer)]
-    assert len({id(p) for p in noted}) == SAMPLE
-    assert noted[0] is parameters[0]
-    assert noted[-1] is parameters[-1]
+    noted = [parameter for parameter, _, _ in note(optimizer)]
+    assert len(set(noted)) == SAMPLE
+    assert noted[0] == id(parameters[0])
+    assert noted[-1] == id(parameters[-1])
 
 
 def test_where_no_gradient_was_noted_nothing_is_taken_for_used() -> None:
@@ -108,6 +108,19 @@ def test_no_gradient_is_kept_alive() -> None:
     optimizer.zero_grad()
     gc.collect()
     assert gradient() is None
+
+
+def test_sparse_gradients_are_told_apart_too() -> None:
+    """They have no storage of their own; that of their values stands for it."""
+    table, gradients = nn.Embedding(5, 3, sparse=True), Gradients()
+    optimizer = torch.optim.SparseAdam(table.parameters())
+    gradients.learn({"o": optimizer}, ended=0)
+    for row in (1, 4):
+        table(torch.tensor([row])).sum().backward()
+        assert pending(gradients, optimizer, ended=row) != []
+        gradients.stepped(["o"], optimizer, row)
+        assert pending(gradients, optimizer, ended=row) == []
+        optimizer.zero_grad()
 
 
 def test_zeros_are_told_from_all_else() -> None:

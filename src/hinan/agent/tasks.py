@@ -47,7 +47,7 @@ class Tasks:
         self._unproven: dict[str, tuple[str, int]] = {}
         """Slots whose digests could not be read or published: what was told of it, and how often it was tried."""
         self._told_lost = 0
-        """Newest attempt whose users were told that its ranks do not evacuate alike: once an attempt, however many steps."""
+        """Newest attempt whose users were told that its ranks do not evacuate alike. Once an attempt, whatever it loses."""
         self.placer = Placer()
         self.drainer = Drainer(
             node.arena, node.target, node.run_id, lambda: served_attempt(node.target, node.node), self._lanes.ending.wait

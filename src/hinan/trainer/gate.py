@@ -24,8 +24,9 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from hinan.trainer.capture import BY_HAND, Captured
 from hinan.trainer.deferral import SHORTEST_PATIENCE_STEPS, Pending
 from hinan.trainer.flight import Flight, Watched, moved, version, watch_bits
-from hinan.trainer.gradients import Gradients
+from hinan.trainer.gradients import Gradients, parameters_of
 from hinan.trainer.naming import optimizers_of
+from hinan.trainer.unheld import Unheld
 
 log = logging.getLogger("hinan")
 
@@ -76,7 +77,7 @@ class Gate:
         self._iteration = 1
         self._passed_in = 0
         self._replayed: set[str] = set()
-        self._gated: dict[str, list[tuple[str, weakref.ref[torch.Tensor]]]] = {}
+        self._gated: dict[str, list[tuple[str, int, Unheld]]] = {}
         self._watched: dict[str, Watched] = {}
         self._handles: list[Any] = []
         if "torch._dynamo" in sys.modules:  # an optimizer was made; without one, importing it would cost two seconds
@@ -110,7 +111,7 @@ class Gate:
             for name, tensor in captured.tensors.items():
                 for gate in captured.gates.get(name, ()):
                     if gate in self._gated:
-                        self._gated[gate].append((name, weakref.ref(tensor)))
+                        self._gated[gate].append((name, id(tensor), Unheld.of(tensor)))
 
     def at_boundary(self) -> None:
         """An iteration has ended. A copy whose gate was not passed in it is waited for."""
@@ -122,12 +123,18 @@ class Gate:
     def probe(self) -> None:
         """Watch the tensors of gates that are not known to be clean, until each is passed. Called at a boundary.
 
-        Bit for bit, because some writes are not counted; and so once, because it reads all of them twice.
+        Bit for bit, because some writes are not counted; and so once, because it reads all of them twice. A parameter is
+        looked at in the memory that it has now, which may be another one; everything else where it was found.
         """
+        unclean = {gate: named for gate, named in self._gated.items() if not self._seen[gate].is_clean}
+        parameters = {id(p): p for o in self._optimizers.values() if unclean for p in parameters_of(o)}
         self._watched = {
-            gate: watch_bits((name, tensor) for name, weak in named if (tensor := weak()) is not None)
-            for gate, named in self._gated.items()
-            if not self._seen[gate].is_clean
+            gate: watch_bits(
+                (name, tensor)
+                for name, identity, unheld in named
+                if (tensor := parameters.get(identity, unheld.alias())) is not None
+            )
+            for gate, named in unclean.items()
         }
 
     def passed_by_hand(self) -> None:
@@ -259,8 +266,7 @@ class Gate:
         size = sum(len(group.get("params", ())) for group in groups)
         if known is not None and known[0] == size:
             return known[1]
-        parameters = (p for group in groups for p in group.get("params", ()))
-        found = tuple(dict.fromkeys(name for p in parameters for name in self._parameters.get(id(p), ())))
+        found = tuple(dict.fromkeys(name for p in parameters_of(optimizer) for name in self._parameters.get(id(p), ())))
         self._gates_of[optimizer] = size, found
         return found
 
@@ -303,8 +309,7 @@ def _known(optimizer: torch.optim.Optimizer) -> _Seen:
 
 
 def _first_parameter(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
-    # Whatever an optimizer of the user's looks like, a hook of ours must not be what ends its step.
-    return next((p for group in optimizer.param_groups for p in group.get("params", ())), None)
+    return next(parameters_of(optimizer), None)
 
 
 def _is_capturing() -> bool:

@@ -9,7 +9,6 @@ A gradient that a step has used and that the loop goes on using (zeroed in every
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -20,12 +19,14 @@ import torch
 
 from hinan.trainer.deferral import Pending
 from hinan.trainer.flight import version
+from hinan.trainer.unheld import Trace, is_of, trace
 
 SAMPLE = 64
 """Gradients noted at each step. To note those of thousands of parameters would cost more than the rest of the hook."""
 
-Noted = tuple[tuple[weakref.ref[torch.Tensor], weakref.ref[torch.Tensor] | None, int], ...]
-"""(parameter, its gradient or None, the gradient's version). Not the gradient's id: the next one may get the same."""
+Noted = tuple[tuple[int, Trace | None, int], ...]
+"""(id of a parameter, what its gradient is known by or None, the gradient's version). The parameter may be another one by
+now: then its gradient is, too."""
 
 
 @dataclass
@@ -73,7 +74,7 @@ class Gradients:
         found = []
         for name, optimizer in optimizers.items():
             steps = self._steps[name]
-            if any(True for _ in _gradients(optimizer)) and not _are_used(steps.used):
+            if any(True for _ in _gradients(optimizer)) and not _are_used(optimizer, steps.used):
                 idle = ended - steps.last
                 found.append(Pending(name, idle, steps.longest_gap, partial(are_zero, optimizer)))
         return found
@@ -81,12 +82,11 @@ class Gradients:
 
 def note(optimizer: torch.optim.Optimizer) -> Noted:
     """The gradients of up to `SAMPLE` of an optimizer's parameters, evenly spaced, the first and the last among them."""
-    parameters = list(_parameters(optimizer))
+    parameters = list(parameters_of(optimizer))
     if len(parameters) > SAMPLE:
         parameters = [parameters[i * (len(parameters) - 1) // (SAMPLE - 1)] for i in range(SAMPLE)]
-    ref = weakref.ref
     return tuple(
-        (ref(p), None, 0) if (gradient := p.grad) is None else (ref(p), ref(gradient), version(gradient))
+        (id(p), None, 0) if (gradient := p.grad) is None else (id(p), trace(gradient), version(gradient))
         for p in parameters
     )
 
@@ -99,22 +99,18 @@ def are_zero(optimizer: torch.optim.Optimizer) -> bool:
         return False
 
 
-def _are_used(noted: Noted) -> bool:
+def _are_used(optimizer: torch.optim.Optimizer, noted: Noted) -> bool:
     """Whether the noted gradients that are still there are as they were. If none is, nothing is known of the others."""
-    present = [
-        (p.grad, gradient, before)
-        for parameter, gradient, before in noted
-        if (p := parameter()) is not None and p.grad is not None
-    ]
-    return bool(present) and all(
-        gradient is not None and gradient() is now and version(now) == before for now, gradient, before in present
-    )
+    gradients = {id(p): p.grad for p in parameters_of(optimizer) if p.grad is not None}
+    present = [(gradients[p], gradient, before) for p, gradient, before in noted if p in gradients]
+    return bool(present) and all(is_of(now, gradient) and version(now) == before for now, gradient, before in present)
 
 
-def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[Any]:
+def parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[Any]:
+    """The parameters of all groups, in order."""
     # Whatever an optimizer of the user's looks like, a hook of ours must not be what ends its step.
     return chain.from_iterable(group.get("params", ()) for group in optimizer.param_groups)
 
 
 def _gradients(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
-    return (p.grad for p in _parameters(optimizer) if p.grad is not None)
+    return (p.grad for p in parameters_of(optimizer) if p.grad is not None)
