@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from hinan.core.errors import CaptureError, FormatError, StructureError
+from hinan.trainer.capture import Capture
 from tests.exact.twins import Step, assert_resumes, assert_same, evacuated, everything, look, restored, seed
 from tests.trainer.helpers import evacuate, install
 
@@ -141,6 +142,104 @@ def test_swapped_groups_are_refused_by_name(order: tuple[str, ...], message: str
     with pytest.raises(StructureError, match=message):
         restored(image, small, live)
     assert everything(live) == before
+
+
+def frozen_later(*, steps_done: int = 0) -> tuple[dict[str, Any], Step]:
+    """Two groups; the second is taken out at the end of step 2 and comes back at that of step 4.
+
+    Args:
+        steps_done: new objects have the groups that the loop has then.
+    """
+    state: dict[str, Any] = {"a": nn.Linear(3, 3), "b": nn.Linear(3, 1), "turn": [0]}
+    members = [{"params": list(state[name].parameters())} for name in ("a", "b")]
+    state["optim"] = optim = torch.optim.AdamW(members[:1] if 1 < steps_done <= 3 else members, lr=0.1)
+
+    def step() -> torch.Tensor:
+        loss = state["b"](torch.tanh(state["a"](torch.randn(4, 3)))).square().mean()
+        loss.backward()
+        optim.step()
+        state["a"].zero_grad()
+        state["b"].zero_grad()
+        state["turn"][0] += 1
+        if state["turn"][0] == 2:
+            optim.param_groups.pop(1)
+        if state["turn"][0] == 4:
+            optim.add_param_group({"params": list(state["b"].parameters())})
+        return loss.detach()
+
+    return state, step
+
+
+@pytest.mark.parametrize("at", [2, 3, 4])
+def test_a_group_that_is_taken_out_and_comes_back(at: int) -> None:
+    """torch leaves its moments where they are, and goes on from them when it comes back: so does a resumed run."""
+    made = iter([0, 0, at])
+    assert_resumes(lambda: frozen_later(steps_done=next(made)), steps=6, at=at)
+
+
+def test_moments_outside_the_groups_need_their_parameter() -> None:
+    """Kept by name: a live state without such a parameter is refused before anything is written."""
+    (saved, step), (live, _) = frozen_later(), frozen_later(steps_done=2)
+    step()
+    step()
+    image, small = evacuated(saved)
+    for state in (live, small["state"]):
+        del state["b"]
+    with pytest.raises(StructureError, match=r"optim was saved with moments of b\.weight, which is in none"):
+        restored(image, small, live)
+
+
+@pytest.mark.parametrize("how", ["assigned", "its module is not at the top"])
+def test_moments_of_nobodys_parameters_are_left_out(how: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The optimizer never looks at them. Said once, listed with their bytes, and the run goes on as it would have."""
+
+    def make() -> tuple[dict[str, Any], Step]:
+        a, b = nn.Linear(3, 3), nn.Linear(3, 1)
+        optim = torch.optim.AdamW([*a.parameters(), *b.parameters()], lr=0.1)
+        state: dict[str, Any] = {"a": a, "b": b if how == "assigned" else {"module": b}, "optim": optim, "turn": [0]}
+
+        def step() -> torch.Tensor:
+            loss = b(torch.tanh(a(torch.randn(4, 3)))).square().mean()
+            loss.backward()
+            optim.step()
+            optim.zero_grad()
+            state["turn"][0] += 1
+            return loss.detach()
+
+        return state, step
+
+    def freeze(state: dict[str, Any]) -> None:
+        b = state["b"] if how == "assigned" else state["b"]["module"]
+        if how == "assigned":
+            b.load_state_dict({name: torch.ones_like(t) for name, t in b.state_dict().items()}, assign=True)
+        state["optim"].param_groups[0]["params"][2:] = list(b.parameters()) if how == "assigned" else []
+
+    seed(1)
+    straight, step = make()
+    step()
+    freeze(straight)
+    seed(2)
+    expected = [look(step()) for _ in range(3)]
+    seed(1)
+    saved, step = make()
+    step()
+    freeze(saved)
+    seed(2)
+    capture = Capture(saved)
+    for _ in range(2):
+        kept = capture.take()
+    assert (
+        len([r for r in caplog.records if "holds state of 2 parameters that are in none of its groups" in r.message]) == 1
+    )
+    assert len(kept.tensors) == 4 + 2 * 3
+    image, small = evacuated(saved)
+    assert small["left"][0] == ["optim (state of parameters in none of its groups)", 2 * (3 + 1) * 4 + 2 * 4]
+    live, step = make()
+    freeze(live)
+    restored(image, small, live)
+    assert_same([look(step()) for _ in range(3)], expected, "loss")
+    assert look(live["a"]) == look(straight["a"])
+    assert look(live["b"]) == look(straight["b"])
 
 
 def several() -> tuple[dict[str, Any], Step]:

@@ -40,6 +40,8 @@ def look(value: object) -> Any:
         return {name: look(item) for name, item in value.state_dict(keep_vars=True).items()}
     if isinstance(value, torch.optim.Optimizer):
         order = {id(p): f"parameter {i}" for i, p in enumerate(p for g in value.param_groups for p in g["params"])}
+        outside = (id(key) for key in value.state if isinstance(key, torch.Tensor) and id(key) not in order)
+        order |= {identity: f"outside {i}" for i, identity in enumerate(outside)}
         state = {order.get(id(key), key): look(item) for key, item in value.state.items()}
         groups = [{k: look(v) for k, v in g.items() if k != "params"} for g in value.param_groups]
         return [state, groups, [[order[id(p)] for p in g["params"]] for g in value.param_groups]]

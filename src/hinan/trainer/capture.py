@@ -25,6 +25,7 @@ from hinan.trainer.loader import keeps_position, loader_values
 from hinan.trainer.many import Many, traits_of
 from hinan.trainer.modules import ModuleTensors, unwrap
 from hinan.trainer.naming import optimizer_names, parameter_names
+from hinan.trainer.outside import named_entries, say_left_out
 from hinan.trainer.rng import random_kind, random_state
 from hinan.trainer.scaler import is_plain_scaler, scaler_values
 
@@ -78,6 +79,7 @@ class Capture:
         self._known: dict[int, str] = {}
         self._leaves: dict[str, tuple[str, Json]] = {}
         self._many_known: dict[str, Many] = {}
+        self._said_left: set[str] = set()
 
     def take(self) -> Captured:
         """Everything that is kept, now.
@@ -222,17 +224,18 @@ class Capture:
     ) -> tuple[list[Json], list[Json]]:
         """An optimizer's state: entries of its parameters by name, and other entries. Looked at as a whole where all of
         it is moments; hundreds of parameters, one by one, take longer than everything else of a capture."""
-        # Read by items: indexing `optimizer.state` would create entries (it is a defaultdict).
-        entries = list(optimizer.state.items())
-        are_dicts = all(type(entry) is dict for _, entry in entries)
-        keys = [(names.get(id(key)), *entry) for key, entry in entries] if are_dicts else []
-        items = [item for _, entry in entries for item in entry.values()] if are_dicts else []
+        entries, left = named_entries(optimizer, names, self._known)
+        if left and path not in self._said_left:
+            self._said_left.add(path)
+            say_left_out(path, len(left))
+        are_dicts = all(type(entry) is dict for _, _, entry in entries)
+        keys = [(name, *entry) for name, _, entry in entries] if are_dicts else []
+        items = [item for _, _, entry in entries for item in entry.values()] if are_dicts else []
         if are_dicts and (json := self._as_before(found, path, keys, items)) is not None:
             return json, []
         state, other = [], []
-        for key, entry in entries:
-            if isinstance(key, torch.Tensor) and id(key) in names:
-                name = names[id(key)]
+        for name, key, entry in entries:
+            if name is not None:
                 state.append([name, self._encode(found, f"{path}.{name}", entry)])
             else:
                 other.append([encode_value(key, lambda at, leaf: None, path), self._encode(found, child(path, key), entry)])

@@ -257,7 +257,9 @@ class Matcher:
         self._storages.update(p.untyped_storage().data_ptr() for p in parameters.values())
         copies = self._copies()
         for name, entry in json["state"]:
-            state.append((parameters[name], self._entry(live.state, parameters[name], entry, copies)))
+            what = f"{path} was saved with moments of {name}, which is in none of its groups"
+            parameter = parameters[name] if name in parameters else self._maker.parameter(name, what)
+            state.append((parameter, self._entry(live.state, parameter, entry, copies)))
         state += [(self._maker.value(key, None), self._maker.value(entry, None)) for key, entry in json["other"]]
 
         def write() -> None:

@@ -13,6 +13,8 @@ from torch import nn
 
 from hinan.formats.values import Json, encode_value
 from hinan.trainer.modules import unwrap
+from hinan.trainer.naming import optimizer_names, optimizers_of, parameter_names
+from hinan.trainer.outside import bytes_of, named_entries
 from hinan.trainer.rng import rng_state
 
 
@@ -48,8 +50,13 @@ class Inventory:
 
 
 def left_out(state: Mapping[str, Any]) -> list[tuple[str, int]]:
-    """What modules hold and no restart needs: gradients (one sum a module) and buffers that are not persistent."""
+    """What no restart needs: a module's gradients (one sum a module) and buffers that are not persistent, and what an
+    optimizer still holds of parameters that are nobody's (`outside`)."""
     left: list[tuple[str, int]] = []
+    known = parameter_names(state)
+    for path, optimizer in optimizers_of(state):
+        _, entries = named_entries(optimizer, optimizer_names(optimizer, known), known)
+        left += [(f"{path} (state of parameters in none of its groups)", bytes_of(entries))] if entries else []
     for key, value in state.items():
         if isinstance(value, nn.Module):
             bare = unwrap(value)

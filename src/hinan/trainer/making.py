@@ -70,7 +70,7 @@ class Maker:
                 case "$scaler":
                     return scaler_state(self.given(payload, None, near))
                 case "$parameter":
-                    return self._parameter(payload)
+                    return self.parameter(payload, f"a dict was saved with the parameter {payload} as a key")
                 case "$codec":
                     return codec_named(payload[0]).decode(self.given(payload[1], None, near))
                 case "$enum":
@@ -79,12 +79,14 @@ class Maker:
 
         return decode_value(json, restore)
 
-    def _parameter(self, name: str) -> nn.Parameter:
-        """The live parameter of a name: a dict was keyed by it."""
+    def parameter(self, name: str, what: str) -> nn.Parameter:
+        """The live parameter of a name in the modules of the state.
+
+        Args:
+            what: was saved with it, for the message.
+        """
         if name not in self._parameters:
-            raise StructureError(
-                f"a dict was saved with the parameter {name} as a key; the live state has no such parameter"
-            )
+            raise StructureError(f"{what}; the live state has no such parameter")
         return self._parameters[name]
 
     def _tensor(
