@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import threading
 from typing import Any
 
@@ -15,6 +16,7 @@ from hinan.core.budget import MARGIN_BYTES
 from hinan.core.ids import StepId
 from hinan.core.slot import Slot
 from hinan.formats import messages as m
+from hinan.tiers.target import Target
 from tests.harness.place import HEADER, Place, live
 
 
@@ -264,5 +266,27 @@ def test_a_step_is_given_up_only_on_a_second_look(place: Place, monkeypatch: pyt
         while looks < 3:
             await asyncio.sleep(0.01)
         assert place.arena.lost() == frozenset()
+
+    live(place, scenario)
+
+
+def test_a_target_that_is_another_runs_is_not_called_out_of_reach(place: Place) -> None:
+    """It can be reached, and no waiting helps: close() and whoever waits for a commit are told whose it is now."""
+    place.attempt(1)
+    place.sealed(StepId(1, 5), owner=place.me)
+
+    async def scenario(node: Node, server: Server) -> None:
+        session = _Session(node, server)
+        await session.answer(place.hello())
+        shutil.rmtree(place.target.root)
+        other = Target(place.target.root).open_or_create().run_id
+        await node.refresh()
+        told = f"the target {place.target.root} belongs to another run now ({other})"
+        assert f"{told}: nothing is committed" in node.news
+        for request in (m.Close(5, keep_ram=False), m.Watch(1, 5, "committed")):
+            refused = await session.answer(request)
+            assert isinstance(refused, m.Refused)
+            assert refused.reason.startswith(told)
+            assert refused.reason.endswith("stays in RAM until the trainers have ended")
 
     live(place, scenario)

@@ -372,3 +372,22 @@ def test_a_new_run_where_the_target_of_a_drain_was(make_job: MakeJob, tmp_path: 
     assert "is the target of another run now" in agent.output
     assert job.target.step_ids() == []
     arena.wipe()
+
+
+def test_a_new_run_names_the_ram_copy_that_it_forsakes(make_job: MakeJob) -> None:
+    """The target is deleted while RAM holds a step of its run: the next start begins at 0, as an empty target asks for, but
+    says what can no longer be resumed before it is freed."""
+    job = make_job()
+    agent = job.start_agent()
+    (child,) = job.start(die_at=6, every=3)
+    child.wait()
+    run_id, arena = job.target.run().run_id, job.arena
+    until(lambda: any(f.sealed and f.sealed.step == 6 for f in arena.scan()), what="step 6 in RAM")
+    job.kill_agent()
+    agent.wait()
+    shutil.rmtree(job.target_path)
+    (child,) = job.start(steps=1)
+    child.ok()
+    assert f"forsaken: RAM holds step 6 (attempt 1) of run {run_id} in {arena.root}" in child.output
+    assert "nothing was saved yet" in child.output
+    until(lambda: not arena.exists, what="the arena's end")

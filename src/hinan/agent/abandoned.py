@@ -15,12 +15,12 @@ from pathlib import Path
 
 from hinan.core.errors import HinanError
 from hinan.core.lineage import lineage
-from hinan.core.slot import Phase, Slot
 from hinan.core.watermark import watermark
 from hinan.formats.records import AgentRecord
 from hinan.host.mounts import file_system
 from hinan.host.process import Process
 from hinan.tiers.arena import AGENT, LOCK, Arena
+from hinan.tiers.remains import sealed_slots
 from hinan.tiers.target import Target
 
 log = logging.getLogger("hinan.agent")
@@ -96,23 +96,8 @@ def why_needed(arena: Arena, *, may_be_starting: bool = True) -> str | None:
     history = target.history()
     if (target.root / "attempts" / f"{history.newest_claim:06d}.closed").exists():
         return None
-    slots = [
-        Slot(
-            f.name,
-            f.rank,
-            f.owner.attempt,
-            False,
-            f.owner.pid,
-            Phase.SEALED,
-            f.sealed.step_id,
-            f.sealed.world_size,
-            f.image_bytes,
-        )
-        for f in files
-        if f.sealed is not None
-    ]
     line = lineage(history)
-    w = watermark(slots, line, arena.lost())
+    w = watermark(sealed_slots(files), line, arena.lost())
     if w is None or any(stored.committed for s, stored in target.stored().items() if s >= w and s in line):
         return None
     return f"it holds {w}, which is not on its target"

@@ -26,7 +26,7 @@ class Snapshot:
     Attributes:
         served: newest attempt that was claimed on this node.
         claimant_alive: whether the process that made the newest claim runs on this node now.
-        gone: the target is no longer there, or is another run's.
+        gone: the target is no longer there, or is another run's: then `another` is that run.
     """
 
     history: History = field(default_factory=History)
@@ -35,6 +35,7 @@ class Snapshot:
     claimant_alive: bool = False
     closed: bool = False
     gone: bool = False
+    another: str = ""
     reachable: bool = False
     taken_at: float = 0.0
     error: str = ""
@@ -66,16 +67,16 @@ def take_snapshot(target: Target, run_id: str, node: str, device: int) -> Snapsh
     try:
         if file_system(target.root) != device:
             return Snapshot(taken_at=time.monotonic(), error="its file system is not mounted")
-        if not _is_there(target, run_id):
-            return Snapshot(gone=True, taken_at=time.monotonic(), error="it is not there any more")
+        if (found := _found(target)) != run_id:
+            return _gone(found, "it is not there any more")
         # Ordering: the history first. A claim made between the two is then this agent's own, and the history too old to
         # tell; the other way round it would be a stranger's, and this agent would stop for good.
         history = target.history()
         claims = target.claims()
         stored = target.stored()
         # Again: a target that was deleted or renamed meanwhile shows a part of itself, from which anything might follow.
-        if not _is_there(target, run_id):
-            return Snapshot(gone=True, taken_at=time.monotonic(), error="it went away while it was read")
+        if (found := _found(target)) != run_id:
+            return _gone(found, "it went away while it was read")
     except (OSError, HinanError) as error:
         return Snapshot(taken_at=time.monotonic(), error=str(error))
     here = {n: claim for n, claim in claims.items() if claim is not None and claim.node == node}
@@ -91,5 +92,10 @@ def take_snapshot(target: Target, run_id: str, node: str, device: int) -> Snapsh
     )
 
 
-def _is_there(target: Target, run_id: str) -> bool:
-    return target.root.is_dir() and target.run().run_id == run_id
+def _found(target: Target) -> str:
+    """The run whose target it is; "" if there is nothing any more."""
+    return target.run().run_id if target.root.is_dir() else ""
+
+
+def _gone(found: str, why: str) -> Snapshot:
+    return Snapshot(gone=True, another=found, taken_at=time.monotonic(), error=f"it is run {found}'s" if found else why)

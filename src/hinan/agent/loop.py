@@ -115,14 +115,27 @@ class Node:
         """The target is gone, or could not be read for a while: what waits for a commit must stop waiting."""
         return self.snapshot.gone or time.monotonic() - self.snapshot.taken_at > UNREACHABLE_AFTER_S
 
+    @property
+    def why_target_lost(self) -> str:
+        """What has become of a lost target, for those who wait for a commit."""
+        if self.snapshot.another:
+            return f"the target {self.target.root} belongs to another run now ({self.snapshot.another})"
+        return f"the target {self.target.root} cannot be reached ({self.snapshot.error or 'reading it does not end'})"
+
+    def where_it_stays(self, what: str) -> str:
+        """What becomes of a step that cannot be committed because the target is lost."""
+        # Then nothing needs the arena any more, unless the target is put back (rule B8).
+        until = " until the trainers have ended" if self.snapshot.gone else ""
+        return f"{self.why_target_lost}; {what} stays in RAM{until}"
+
     def _report_target(self) -> None:
         """Say once, to the trainers, that the target is lost, and once to the log that it is back."""
         if self.target_lost == self._said_lost:
             return
         self._said_lost = not self._said_lost
         if self._said_lost:
-            why = self.snapshot.error or "reading it does not end"
-            self.tell(f"the target {self.target.root} cannot be reached ({why}): nothing is committed until it can")
+            until = "" if self.snapshot.another else " until it can"
+            self.tell(f"{self.why_target_lost}: nothing is committed{until}")
         else:
             log.info("target.back path=%s", self.target.root)
 
@@ -180,7 +193,9 @@ class Node:
             # What was known of the lineage stays true: evacuations go on by it while there is nothing to commit to.
             if taken.error != self.snapshot.error:
                 log.warning("target.unreadable error=%r", taken.error)
-            self.snapshot = replace(self.snapshot, reachable=False, gone=taken.gone, error=taken.error)
+            self.snapshot = replace(
+                self.snapshot, reachable=False, gone=taken.gone, another=taken.another, error=taken.error
+            )
         self._report_target()
         self.look()
 

@@ -270,7 +270,7 @@ class _Session:
                 w = state.w
                 return m.Done() if step_id in held_everywhere(node.slots) or (w is not None and w >= step_id) else None
             if node.target_lost:
-                return m.Refused("failed", f"the target {node.target.root} cannot be reached; {step_id} stays in RAM")
+                return m.Refused("failed", node.where_it_stays(str(step_id)))
             if (why := node.why_not_committed(step_id)) is not None:
                 return m.Refused("failed", why)
             if state.reachable and step_id != state.round and not any(s.holds == step_id for s in state.slots):
@@ -304,7 +304,7 @@ class _Session:
                 node.look()
             state = node.state()
             if node.target_lost:
-                return m.Refused("failed", f"the target {node.target.root} cannot be reached; the newest step stays in RAM")
+                return m.Refused("failed", node.where_it_stays("the newest step"))
             w, line = state.w, state.line
             if w is None or any(s >= w and s in line for s in state.committed):
                 return m.Done({"committed": node.snapshot.committed})

@@ -64,5 +64,10 @@ def end_without_close(last: Handle | None, timeout_s: float) -> None:
         logging.shutdown()
         sys.stdout.flush()
         os._exit(1)
+    except Fenced as error:
+        log.warning(
+            "ended without close(): %s. What this attempt has made since the step which that one resumed from is on no "
+            "lineage any more: an orphan, which is not drained", error,
+        )  # fmt: skip
     except HinanError as error:
         log.warning("ended without close(): %s; the agent drains it from RAM in the background", error)

@@ -34,7 +34,7 @@ from hinan.trainer.identity import Identity
 from hinan.trainer.lateness import LateMovers
 from hinan.trainer.liaison import Liaison, Place
 from hinan.trainer.pace import Pace
-from hinan.trainer.past import Past, past_of
+from hinan.trainer.past import Past, past_of, warn_of_forsaken
 from hinan.trainer.ranks import RESTORE_TIMEOUT_S, Ranks
 from hinan.trainer.refusals import mid_iteration, refuse_after_end, refuse_nested
 from hinan.trainer.reports import attend
@@ -102,6 +102,8 @@ class Evacuator:
         self._target, run_id = agree_on_run(Path(target).absolute(), self._ranks)
         node = node_name()
         self._arena = Arena(arena_path(asked.tmpfs, run_id, node))
+        if self._ranks.rank == 0:
+            warn_of_forsaken(self._target.root, self._arena)
         attempt = mint_attempt(self._target, run_id, self._ranks, self._arena, take_over=take_over)
         self._place = Place(self._target.root, self._arena.root, node, attempt)
         self._identity = Identity(

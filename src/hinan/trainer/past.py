@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from pathlib import Path
 
 from hinan.core.errors import HinanError
 from hinan.host.signals import ours
 from hinan.plan.attempts import Attempt, Image, Save, attempts_of, clock_s
 from hinan.tiers.arena import Arena
+from hinan.tiers.remains import forsaken
 from hinan.tiers.target import Target
 
 log = logging.getLogger("hinan")
@@ -39,3 +41,15 @@ def past_of(target: Target, arena: Arena) -> Past:
         return Past()
     saves = [Save(s.step_id, (Image(s.image_bytes, None, clock_s(s.held_at)),)) for s in sealed]
     return Past(tuple(attempts), tuple(sorted(saves, key=lambda save: save.step_id)))
+
+
+def warn_of_forsaken(target: Path, own: Arena) -> None:
+    """Name what RAM holds of a run whose target was deleted or replaced. Before this run's agent starts: it frees that.
+
+    An empty target is a fresh start (rule G3), so it is no reason to refuse; but nothing is given up without a word.
+    """
+    for held in forsaken(target, own):
+        log.warning(
+            "forsaken: RAM holds %s. The target of that run was %s, which was deleted or replaced, so no attempt can go on "
+            "from it; it is freed", held, target,
+        )  # fmt: skip
