@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from hinan.core.errors import HinanError
 from hinan.core.slot import Phase, Slot
 from hinan.core.watermark import held_everywhere
 from hinan.formats.records import AgentRecord
+from hinan.host.signals import suppress_ours
 from hinan.tiers.arena import AGENT, Arena, SlotFiles
 
 
@@ -44,7 +44,7 @@ def forsaken(target: Path, own: Arena) -> Iterator[str]:
     here = os.path.realpath(target)
     for directory in sorted(own.root.parent.parent.glob("*/*")):
         arena = Arena(directory)
-        with contextlib.suppress(OSError, HinanError):
+        with suppress_ours(OSError, HinanError):
             record = arena.fact(AGENT, AgentRecord)
             if record is None or directory.parent == own.root.parent or os.path.realpath(record.target) != here:
                 continue

@@ -51,5 +51,5 @@ def warn_of_forsaken(target: Path, own: Arena) -> None:
     for held in forsaken(target, own):
         log.warning(
             "forsaken: RAM holds %s. The target of that run was %s, which was deleted or replaced, so no attempt can go on "
-            "from it; it is freed", held, target,
+            "from it, and it will be freed", held, target,
         )  # fmt: skip

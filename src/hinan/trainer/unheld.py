@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import torch
 
+from hinan.host.signals import ours
+
 Trace = weakref.ref[torch.UntypedStorage]
 
 
@@ -21,7 +23,7 @@ def trace(tensor: torch.Tensor) -> Trace | None:
     """
     try:
         return weakref.ref((tensor._values() if tensor.is_sparse else tensor).untyped_storage())
-    except (RuntimeError, NotImplementedError):  # a layout of its own; whoever asks must not fail by it
+    except ours(NotImplementedError):  # a layout of its own; whoever asks must not fail by it
         return None
 
 
