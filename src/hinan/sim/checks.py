@@ -12,7 +12,9 @@ from hinan.sim.values import Chunks, SlotFiles, Violation
 from hinan.sim.world import Agent, Host, Marks, Part, Trainer, World
 
 
-def watermark(world: World, hosts: list[Host] | None = None, *, intact: bool = False) -> StepId | None:
+def watermark(
+    world: World, hosts: list[Host] | None = None, *, intact: bool = False, up_to: StepId | None = None
+) -> StepId | None:
     """The newest step of the true lineage that all ranks hold on `hosts` (those of the run); `intact`: undamaged too."""
     held: dict[StepId, set[int]] = {}
     worlds: dict[StepId, int] = {}
@@ -23,21 +25,22 @@ def watermark(world: World, hosts: list[Host] | None = None, *, intact: bool = F
             fact = world.rules.seal_known(files.sealed, files.told)
             if fact is None or fact.torn or not world.truth.on_line(fact.step_id):
                 continue
-            if intact and files.inode.damaged:
+            if (intact and files.inode.damaged) or (up_to is not None and fact.step_id > up_to):
                 continue
             held.setdefault(fact.step_id, set()).add(fact.rank)
             worlds[fact.step_id] = fact.world_size
     return max((s for s, ranks in held.items() if len(ranks) == worlds[s]), default=None)
 
 
-def committed(world: World, *, owed: bool = False) -> StepId | None:
+def committed(world: World, *, owed: bool = False, up_to: StepId | None = None) -> StepId | None:
     """The newest committed, unburied step of the true lineage; `owed`: undamaged and seen by everybody too.
 
     What an overtaken attempt commits before it can see the newer claim is owed to nobody: it may become an orphan (A5).
     """
     target = world.target
     steps = (s for s in target.commits if s not in target.tombs and world.truth.on_line(s))
-    return max((s for s in steps if not owed or _is_owed(world, s)), default=None)
+    known = (s for s in steps if up_to is None or s <= up_to)
+    return max((s for s in known if not owed or _is_owed(world, s)), default=None)
 
 
 def _is_owed(world: World, step_id: StepId) -> bool:
@@ -168,12 +171,11 @@ def check_choice(world: World, step_id: StepId | None, seen: Marks) -> None:
         seen: `intact_marks` when the views were gathered; what was sealed or damaged, or resumed by an attempt that was
             overtaken, after that could not be known.
     """
-    now = intact_marks(world)
-    for then, best, where in ((seen.w, now.w, "held everywhere"), (seen.committed, now.committed, "committed")):
-        if then is None or best is None:
-            continue
-        if step_id is None or step_id < min(then, best):
-            raise Violation(f"resumes from {step_id or 'nothing'} although {min(then, best)} is {where} (rule G1)")
+    held = None if seen.w is None else watermark(world, intact=True, up_to=seen.w)
+    stored = None if seen.committed is None else committed(world, owed=True, up_to=seen.committed)
+    for best, where in ((held, "held everywhere"), (stored, "committed")):
+        if best is not None and (step_id is None or step_id < best):
+            raise Violation(f"resumes from {step_id or 'nothing'} although {best} is {where} (rule G1)")
     if step_id is not None and not world.truth.on_line(step_id, seen.line):
         raise Violation(f"resumes from {step_id}, which is not on the lineage (rule A3)")
 

@@ -22,6 +22,10 @@ CALM_EVENTS = 4000
 """With failures stopped a new step must be held everywhere and committed within this many events."""
 
 
+PATIENCE = 0.8
+"""Chance that a rank without a slot asks once more. In the calm agents answer long before a time-out is over."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """`violation` is None for a schedule that kept every promise."""
@@ -97,6 +101,7 @@ def _storm(world: World) -> Marks:
     world.fault_in_between = rng.choice((0.0, 0.02, 0.1))
     world.wishes = rng.choice((0.0, 0.05, 0.1))
     world.cut_after_commit = rng.choice((0.0, 0.1, 0.4))
+    world.patience = rng.choice((0.0, PATIENCE))
     # Each schedule has a mood of its own: some kinds of fault often, some never (swarm testing).
     kinds = [kind for kind, weight in faults.FAULTS for _ in range(weight * rng.choice((0, 1, 1, 5)))] or [
         faults.kill_agent
@@ -111,6 +116,7 @@ def _calm(world: World, marks: Marks) -> None:
     """Failures stop; then the newest attempt must hold a step everywhere and commit a step, both its own."""
     world.fault_in_between = world.cut_after_commit = 0.0
     world.target.failing_until = 0
+    world.patience = PATIENCE
     world.say("world", "failures stop")
     goal_from = world.now
     committed: set[StepId] = set(world.target.commits)

@@ -49,7 +49,10 @@ def train(world: World, t: Trainer) -> None:
 
 
 def lease(world: World, t: Trainer) -> None:
-    """Ask the agent for a slot; without one, publish LOST and train on (rule C2)."""
+    """Ask the agent for a slot; without one wait for a time-out, then publish LOST and train on (rule C2).
+
+    The wait is more than patience: what frees a slot may be that another rank seals this very step.
+    """
     agent = agents.revive(world, world.hosts[t.host], t)
     known = max(agent.served, agent.newest_claim)
     if world.rules.is_fenced(History(frozenset({known})), t.job.attempt):
@@ -59,6 +62,8 @@ def lease(world: World, t: Trainer) -> None:
     state = agents.look(world, agent)
     slot = world.rules.slot_to_lease(world.slots(world.hosts[t.host]), t.pid, t.rank, 1, world.rules.stays(state))
     if slot is None:
+        if world.rng.random() < world.patience:
+            return
         world.hosts[t.host].lost.add(step_id)
         t.doing = Doing.TRAIN
         world.say(who(t), f"no free slot: {step_id} is LOST")

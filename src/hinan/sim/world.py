@@ -172,6 +172,7 @@ class World:
         fault_in_between: chance of a kill between two effects that are one event otherwise.
         cut_after_commit: chance of a power loss or a killed agent right after a commit.
         wishes: chance that a rank asks for the commit of a step by name.
+        patience: chance that a rank without a slot asks once more, rather than that its time-out is over.
         accumulations: steps between two at which a rank has no gradients waiting, by rank and then from the first again.
             Ranks that differ put their evacuations off to different steps.
     """
@@ -194,6 +195,7 @@ class World:
     fault_in_between: float = 0.0
     cut_after_commit: float = 0.0
     wishes: float = 0.0
+    patience: float = 0.0
     accumulations: tuple[int, ...] = (1,)
     transcript: list[str] = field(default_factory=list)
 
