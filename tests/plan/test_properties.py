@@ -22,7 +22,7 @@ from hinan.plan.first_order import stall_ratio
 from hinan.plan.joint import solve, unrounded_intervals_s
 from hinan.plan.levels import Cause, Level
 from hinan.plan.nearest import solve_settings
-from hinan.plan.whole import Bounds
+from hinan.plan.space import Bounds
 
 calm = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 seconds = st.floats(1e-3, 1e4)

@@ -26,7 +26,7 @@ from hinan.plan.joint import solve
 from hinan.plan.levels import Cause, Level, Pattern
 from hinan.plan.montecarlo import Track, simulate
 from hinan.plan.nearest import solve_settings
-from hinan.plan.whole import Bounds
+from hinan.plan.space import Bounds
 from hinan.plan.witnesses import question, seed_of
 
 YEAR_S = 365 * 86_400

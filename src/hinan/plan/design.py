@@ -20,7 +20,7 @@ from hinan.plan.formulas import verified_interval_s
 from hinan.plan.joint import solve, whole_steps
 from hinan.plan.levels import Cause, Level, Pattern
 from hinan.plan.scenario import Scenario
-from hinan.plan.whole import Bounds
+from hinan.plan.space import Bounds
 
 WORTH_DRIVES = 1e-4
 """So much more than RAM must drives keep for the optimizer to wait for them [share of all time]."""

@@ -35,9 +35,15 @@ def first_order_intervals_s(
     Each level alone wants sqrt(2 C / lam); neighbours in the wrong order are pooled (C and lam add up). The stall
     budget is kept by a price on stall, found by bisection.
     """
-    intervals = _pooled(levels, 1.0, least, most)
-    if budget is None or stall_ratio(levels, intervals) <= budget:
-        return intervals
+    return _pooled(levels, stall_price(levels, budget, least, most), least, most)
+
+
+def stall_price(
+    levels: Sequence[Level], budget: float | None, least: Sequence[float], most: Sequence[float]
+) -> float:
+    """What a second of stall must count for the optimum to keep the budget; 1 where it does so by itself."""
+    if budget is None or stall_ratio(levels, _pooled(levels, 1.0, least, most)) <= budget:
+        return 1.0
     low, high = 1.0, 2.0
     while stall_ratio(levels, _pooled(levels, high, least, most)) > budget * (1 - 1e-6) and high < 1e18:
         high *= 2
@@ -45,7 +51,7 @@ def first_order_intervals_s(
         price = math.sqrt(low * high)
         over = stall_ratio(levels, _pooled(levels, price, least, most)) > budget
         low, high = (price, high) if over else (low, price)
-    return _pooled(levels, high, least, most)
+    return high
 
 
 def _pooled(levels: Sequence[Level], price: float, least: Sequence[float], most: Sequence[float]) -> list[float]:

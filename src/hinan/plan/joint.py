@@ -15,10 +15,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
+import numpy as np
+
 from hinan.plan.checks import Infeasible
-from hinan.plan.first_order import first_order_intervals_s, stall_ratio
+from hinan.plan.first_order import first_order_intervals_s, stall_price, stall_ratio
 from hinan.plan.levels import Cause, Level, Pattern, check_levels
-from hinan.plan.whole import Bounds, Space, best_pattern
+from hinan.plan.space import Bounds, Space
+from hinan.plan.whole import best_pattern
 
 _TINY = 1e-9
 
@@ -36,12 +39,13 @@ def solve(levels: Sequence[Level], bounds: Bounds) -> Pattern:
 @lru_cache(maxsize=256)
 def _solved(levels: tuple[Level, ...], bounds: Bounds) -> Pattern:
     """Kept: one answer asks for the same levels again, for each way out of HBM and each knob that does not move them."""
+    check_levels(levels)
     least, most = _ranges(levels, bounds)
-    start = unrounded_intervals_s(levels, bounds)
-    space = Space(tuple(_merged(level) for level in levels), bounds, tuple(least), tuple(most))
-    best = best_pattern(space, start)
-    if space.value(best)[0] < 0:
-        raise _no_whole_numbers(space, best)
+    _check_stall_budget(levels, most, bounds)
+    space = Space(tuple(_merged(level) for level in levels), bounds, np.array(least), np.array(most))
+    best = best_pattern(space, stall_price(levels, bounds.max_stall_ratio, least, most))
+    if best is None:
+        raise _no_whole_numbers(space, unrounded_intervals_s(levels, bounds))
     return best
 
 
@@ -139,13 +143,16 @@ def _stall_allowed(ratio: float) -> dict[str, str]:
     return {"max-stall": f"{ratio * 100:.4g}%"} if ratio < 1 else {}
 
 
-def _no_whole_numbers(space: Space, pattern: Pattern) -> Infeasible:
+def _no_whole_numbers(space: Space, unrounded_s: Sequence[float]) -> Infeasible:
     """Rounding to whole steps broke a bound: the stall budget that would do with the longest intervals allowed."""
     quantum, most = space.bounds.quantum_s, space.most_s
-    first = most[0] if math.isfinite(most[0]) else pattern.work_s
+    first = most[0] if math.isfinite(most[0]) else unrounded_s[0]
     if quantum is not None:
         first = max(1, math.floor(first / quantum + 1e-9)) * quantum
-    longest = [high if math.isfinite(high) else tau for high, tau in zip(most, pattern.intervals_s(), strict=True)][1:]
-    needed = stall_ratio(space.levels, space.snap([first, *longest]).intervals_s())
+    longest = [first]
+    for high, tau_s in zip(most[1:], unrounded_s[1:], strict=True):
+        aim_s = high if math.isfinite(high) else max(tau_s, longest[-1])
+        longest.append(max(1, math.floor(aim_s / longest[-1] + 1e-9)) * longest[-1])
+    needed = stall_ratio(space.levels, longest)
     nearest = _stall_allowed(needed * 1.05) if space.bounds.max_stall_ratio is not None else {}
     return Infeasible(["no whole number of steps keeps both the redo limit and the stall budget"], nearest)

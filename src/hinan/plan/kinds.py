@@ -20,7 +20,7 @@ from hinan.plan.joint import solve
 from hinan.plan.levels import Cause, Level
 from hinan.plan.montecarlo import Track, simulate
 from hinan.plan.traces import job_mtti_s
-from hinan.plan.whole import Bounds
+from hinan.plan.space import Bounds
 
 Values = dict[str, float]
 
