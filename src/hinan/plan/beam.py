@@ -2,8 +2,9 @@
 
 Owns:      the enumeration. First intervals over the whole range, then for each the multiples of one level after the other;
            of each level the most promising are kept.
-Promises:  a pattern begun is ranked by what it costs so far plus the least that slower levels could add inside their ranges:
-           a lower bound, so that what is dropped is worse than what is kept. A stall budget enters as a price on stall.
+Promises:  a pattern begun is ranked by what it costs so far plus the least that slower levels could add inside their
+           ranges: a lower bound, so that what is dropped is worse than what is kept.
+           A stall budget enters as a price on stall.
 Never:     prices exactly; `whole.py` does.
 """
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from hinan.plan.space import MAX_MULTIPLE, Rows, Space
 
-_WIDTH = 400
+_WIDTH = 250
 """Patterns begun that are kept at each level."""
 _FINE = 1.04
 """Long first intervals are tried this factor apart: a miss of 2 % costs 0.02 % of what the interval costs."""
@@ -39,7 +40,8 @@ def _wanted_s(space: Space, price: float) -> Rows:
     """What each level wants alone, inside its range [s]; one that answers no failure wants its longest."""
     rare = 1e-3 * space.per_s[space.per_s > 0].min()
     alone = np.sqrt(2 * space.stall_s * price / np.maximum(space.per_s, rare))
-    return np.clip(alone, space.least_s, space.most_s)
+    wanted: Rows = np.clip(alone, space.least_s, space.most_s)
+    return wanted
 
 
 def _firsts(space: Space, wanted: Rows) -> Rows:
@@ -54,7 +56,7 @@ def _firsts(space: Space, wanted: Rows) -> Rows:
     firsts = np.concatenate([ladder, meeting])
     firsts = np.clip(firsts[np.isfinite(firsts)], low, high)
     if space.quantum_s is not None:
-        firsts = space.whole(firsts, np.float64(low), np.float64(high)).ravel()
+        firsts = space.whole(firsts, np.array(low), np.array(high)).ravel()
     return np.unique(firsts)
 
 
@@ -81,7 +83,8 @@ def _extended(space: Space, rows: Rows, wanted: Rows, k: int) -> Rows:
     at, _ = np.nonzero(new)
     rows = np.column_stack([rows[at], counts[new]])
     longest = (space.stall_s[k + 1 :] / space.most_s[k + 1 :]).sum()
-    return rows[(space.stall_s[: k + 1] / rows.cumprod(axis=1)).sum(axis=1) + longest <= space.budget]
+    in_budget: Rows = rows[(space.stall_s[: k + 1] / rows.cumprod(axis=1)).sum(axis=1) + longest <= space.budget]
+    return in_budget
 
 
 def _least_cost(space: Space, rows: Rows, prices: Rows) -> Rows:

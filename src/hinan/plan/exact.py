@@ -75,7 +75,7 @@ def exact_ettr(levels: Sequence[Level], pattern: Pattern) -> float:
 
 def exact_ettrs(levels: Sequence[Level], patterns: Row) -> Row:
     """`exact_ettr` of many patterns: in each row the first interval [s] and the multiples (fractions are allowed)."""
-    levels, multiples = _by_lag(levels, [row for row in patterns.T[1:]])
+    levels, multiples = _by_lag(levels, list(patterns.T[1:]))
     rates = _rates(levels)
     wall_s = patterns[:, 0] + levels[0].stall_s
     below: list[_Below] = []
@@ -144,7 +144,7 @@ def _save(length_s: float, level: int, rates: _Rates) -> _Passage:
     if length_s == 0:
         return once
     time_s, back, ends = once.time_s, np.zeros(1), np.where(rates.level >= level, once.ends, 0.0)
-    for i in np.flatnonzero(rates.level[:, 0] < level):
+    for i in [i for i, at in enumerate(rates.level[:, 0]) if at < level]:
         recovery = _restart(i, level, rates)
         time_s = time_s + once.ends[i] * recovery.time_s
         back = back + once.ends[i] * recovery.done
@@ -166,8 +166,8 @@ def _closed(attempt: _Passage, below: Sequence[_Below], level: int, rates: _Rate
     A failure of the level's own causes costs its restart, the redo of its lag (unless `lags` is off: the copy gone back
     to is the start of the attempt itself), and then the attempt begins again.
     """
-    own = np.flatnonzero(rates.level[:, 0] == level)
-    if not own.size:
+    own = [i for i, at in enumerate(rates.level[:, 0]) if at == level]
+    if not own:
         return attempt
     time_s, ends = attempt.time_s, np.where(rates.level == level, 0.0, attempt.ends)
     for i, way in zip(own, _recoveries(own, below, level, rates, lags=lags), strict=True):
@@ -177,7 +177,7 @@ def _closed(attempt: _Passage, below: Sequence[_Below], level: int, rates: _Rate
     return _Passage(time_s / left, attempt.done / left, ends / left)
 
 
-def _recoveries(own: Row, below: Sequence[_Below], level: int, rates: _Rates, *, lags: bool) -> list[_Passage]:
+def _recoveries(own: Sequence[int], below: Sequence[_Below], level: int, rates: _Rates, *, lags: bool) -> list[_Passage]:
     """For each own cause: restart, redo of the lag, back at the start. They may follow each other: a linear system
     with one unknown passage per cause, solved by elimination."""
     first = [_restart(i, level, rates) for i in own]

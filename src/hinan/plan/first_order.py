@@ -38,9 +38,7 @@ def first_order_intervals_s(
     return _pooled(levels, stall_price(levels, budget, least, most), least, most)
 
 
-def stall_price(
-    levels: Sequence[Level], budget: float | None, least: Sequence[float], most: Sequence[float]
-) -> float:
+def stall_price(levels: Sequence[Level], budget: float | None, least: Sequence[float], most: Sequence[float]) -> float:
     """What a second of stall must count for the optimum to keep the budget; 1 where it does so by itself."""
     if budget is None or stall_ratio(levels, _pooled(levels, 1.0, least, most)) <= budget:
         return 1.0

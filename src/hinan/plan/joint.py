@@ -1,10 +1,10 @@
-"""Intervals of all levels found together: first order to start, the exact form to finish, whole numbers at the end.
+"""Intervals of all levels found together: first order to rank, the exact form to decide, whole numbers throughout.
 
 Owns:      the limits of the search, and what is said where they contradict each other. `solve` takes levels with bounds,
-           gives a nested pattern; the search in whole numbers is `whole.py`.
+           gives a nested pattern; the search in whole numbers is `beam.py` and `whole.py`.
 Promises:  saves of level k never follow each other faster than its drain; redo limits and the stall budget hold; the
-           answer is a local optimum of the exact form in whole steps and whole multiples. Deterministic.
-Relies on: the loss being smooth and single-humped in every interval (it is, for exponential failures).
+           answer is the best of the exact form in whole steps and whole multiples that an enumeration ranked to first order
+           and a climb over neighbours find: tests find no better one among all patterns. Deterministic.
 Never:     returns a pattern that breaks a bound: it raises Infeasible, with the nearest bounds that work.
 """
 

@@ -19,8 +19,8 @@ from hinan.plan.inputs import read_input
 from hinan.plan.joint import solve
 from hinan.plan.levels import Cause, Level
 from hinan.plan.montecarlo import Track, simulate
-from hinan.plan.traces import job_mtti_s
 from hinan.plan.space import Bounds
+from hinan.plan.traces import job_mtti_s
 
 Values = dict[str, float]
 

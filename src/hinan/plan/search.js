@@ -1,7 +1,7 @@
-// The planner's joint search: a port of joint.py and whole.py, line for line. report.js has the exact form that it climbs on.
+// The planner's joint search: a port of first_order.py, space.py, beam.py and whole.py, line for line. report.js has the exact form that it climbs on.
 const TINY = 1e-9, MAX_MULTIPLE = 1000000;
 
-// ---- joint.py ----
+// ---- levels.py, first_order.py ----
 function intervals(pattern) {
   const out = [pattern.work];
   pattern.multiples.forEach(m => out.push(out.at(-1) * m));
@@ -9,10 +9,6 @@ function intervals(pattern) {
 }
 const perS = level => level.causes.reduce((sum, c) => sum + c.per_s, 0);
 const stallRatio = (levels, taus) => levels.reduce((sum, l, i) => sum + l.stall_s / taus[i], 0);
-function firstOrderLoss(levels, taus) {
-  return stallRatio(levels, taus) + levels.reduce((sum, l, i) => sum + perS(l) * taus[i] / 2
-    + l.causes.reduce((s, c) => s + c.per_s * (c.restart_s + c.lag_s), 0), 0);
-}
 const best = (cost, rate) => (rate > 0 ? Math.sqrt(2 * cost / rate) : cost > 0 ? Infinity : 0);
 const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
 function pooled(levels, price, least, most) {
@@ -27,120 +23,165 @@ function pooled(levels, price, least, most) {
   const flat = pools.flatMap(([cost, rate, count]) => Array(count).fill(best(cost, rate)));
   return flat.map((tau, i) => clamp(tau, least[i], most[i]));
 }
-function firstOrderIntervals(levels, budget, least, most) {
-  const taus = pooled(levels, 1, least, most);
-  if (budget === null || stallRatio(levels, taus) <= budget) return taus;
+function stallPrice(levels, budget, least, most) {
+  if (stallRatio(levels, pooled(levels, 1, least, most)) <= budget) return 1;
   let low = 1, high = 2;
   while (stallRatio(levels, pooled(levels, high, least, most)) > budget * (1 - 1e-6) && high < 1e18) high *= 2;
   for (let i = 0; i < 80; i++) {
     const price = Math.sqrt(low * high);
     if (stallRatio(levels, pooled(levels, price, least, most)) > budget) low = price; else high = price;
   }
-  return pooled(levels, high, least, most);
+  return high;
 }
 function evenRound(x) { // Python rounds halves to even
   const down = Math.floor(x), rest = x - down;
   return rest < 0.5 ? down : rest > 0.5 ? down + 1 : down % 2 === 0 ? down : down + 1;
 }
-function snap(aims, B, least, most) {
-  let first = clamp(aims[0], least[0], most[0]);
-  if (B.fixed === null && B.quantum !== null) {
-    let steps = Math.max(1, evenRound(first / B.quantum), Math.ceil(least[0] / B.quantum - 1e-9));
-    while (steps > 1 && steps * B.quantum > most[0] * (1 + 1e-12)) steps--;
-    first = steps * B.quantum;
-  }
-  const multiples = [];
-  let below = first;
-  for (let k = 1; k < aims.length; k++) {
-    let wanted = Math.max(1, evenRound(clamp(aims[k], least[k], most[k]) / below));
-    wanted = Math.max(wanted, Math.ceil(least[k] / below - 1e-9));
-    if (wanted * below > most[k] * (1 + 1e-12) && wanted > 1) wanted = Math.max(1, Math.floor(most[k] / below + 1e-9));
-    multiples.push(Math.min(wanted, MAX_MULTIPLE));
-    below *= multiples.at(-1);
-  }
-  return { work: first, multiples };
+
+// ---- space.py: a pattern is a row, the first interval and then the multiples ----
+const cumulated = row => { let all = 1; return row.map(x => (all *= x)); };
+const total = (S, taus, price, redo) => taus.reduce((sum, tau, k) => sum + S.stall[k] * price / tau + redo * S.perS[k] * tau / 2, 0);
+const firstOrder = (S, row) => total(S, cumulated(row), 1, 1);
+function sortedRows(rows) {
+  const before = (a, b) => { for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return a[i] - b[i]; return 0; };
+  return rows.sort(before).filter((row, i) => !i || before(row, rows[i - 1]));
 }
-// [minus the bounds' excess, kept share]: first the bounds are kept, then the share counts.
-function value(levels, pattern, B, least, most) {
-  const taus = intervals(pattern);
-  let excess = 0;
-  taus.forEach((tau, i) => {
-    if (!(least[i] * (1 - 1e-9) <= tau && tau <= most[i] * (1 + 1e-9))) excess += Math.max(least[i] / tau, tau / most[i]) - 1;
-  });
-  const ratio = stallRatio(levels, taus);
-  if (B.budget !== null && ratio > B.budget * (1 + 1e-9)) excess += ratio / B.budget - 1;
-  return excess > 0 ? [-excess, 0] : [0, exactEttr(levels, pattern) || -firstOrderLoss(levels, taus)];
-}
-const above = (a, b) => a[0] > b[0] || (a[0] === b[0] && a[1] > b[1]);
-function directions(count, factor) {
-  const out = [], at = (k, j, scale) => (k === j ? scale : 1), each = [...Array(count).keys()];
-  each.forEach(j => [factor, 1 / factor].forEach(scale => out.push(each.map(k => at(k, j, scale)))));
-  each.forEach(up => each.forEach(down => {
-    if (up !== down) out.push(each.map(k => at(k, up, factor) * at(k, down, 1 / factor)));
+function kept(S, rows) {
+  return sortedRows(rows.filter(row => {
+    const taus = cumulated(row);
+    return taus.every((tau, k) => tau >= S.least[k] * (1 - TINY) && tau <= S.most[k] * (1 + TINY))
+      && total(S, taus, 1, 0) <= S.budget * (1 + TINY);
   }));
-  return out;
 }
-function moved(counts, k, count) { // the slower intervals move along, or stay nearly where they are
-  const out = [counts.map((c, j) => (j === k ? count : c))];
-  if (k + 1 < counts.length) {
-    const stays = counts[k] * counts[k + 1] / count;
-    [Math.floor(stays), Math.ceil(stays)].filter(near => near >= 1)
-      .forEach(near => out.push(out[0].map((c, j) => (j === k + 1 ? near : c))));
+function firstRange(S, counts) {
+  const low = Math.max(...counts.map((c, k) => S.least[k] / c), total(S, counts, 1, 0) / S.budget);
+  return [low, Math.min(...counts.map((c, k) => S.most[k] / c))];
+}
+function whole(S, first, low, high) {
+  const least = Math.max(1, Math.ceil(low / S.quantum - TINY));
+  const most = Math.max(least, Math.floor(Math.min(high, 1e18) / S.quantum + TINY)), steps = Math.floor(first / S.quantum);
+  return [clamp(steps, least, most) * S.quantum, clamp(steps + 1, least, most) * S.quantum];
+}
+function withMultiples(S, all, keeping = []) {
+  return sortedRows(all).flatMap(multiples => {
+    if (S.fixed !== null) return [[S.fixed, ...multiples]];
+    const counts = cumulated([1, ...multiples]), [low, high] = firstRange(S, counts);
+    const stall = total(S, counts, 1, 0), redo = counts.reduce((sum, c, k) => sum + S.perS[k] * c, 0);
+    const firsts = [Math.sqrt(2 * stall / redo), ...keeping.map((tau, k) => tau / counts[k])]
+      .map(first => clamp(first, low, Math.max(low, high)));
+    return (S.quantum === null ? firsts : firsts.flatMap(first => whole(S, first, low, high))).map(first => [first, ...multiples]);
+  });
+}
+
+// ---- beam.py ----
+const WIDTH = 250, FINE = 1.04, SPAN = 50, PRICES = [0.1, 0.5, 1, 2, 10, 1000];
+const WINDOW = [-5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6], BEAM_LEAPS = [0.25, 0.5, 0.7, 1.4, 2, 4];
+function candidates(S, price) {
+  const wanted = wantedS(S, price), prices = S.budget === Infinity ? [1] : PRICES.map(p => Math.max(1, price * p));
+  const each = prices.map(p => [p, wantedS(S, p)]);
+  let rows = firsts(S, wanted).map(first => [first]);
+  for (let k = 1; k < S.levels.length; k++) {
+    rows = rows.flatMap(row => extended(S, row, wanted, k)).map(row => [leastCost(S, row, each), row]);
+    rows = rows.sort((a, b) => a[0] - b[0]).slice(0, WIDTH).map(([, row]) => row);
   }
-  return out;
+  return rows;
 }
-function neighbours(pattern, B) {
-  const whole = B.fixed === null && B.quantum !== null, unit = whole ? B.quantum : pattern.work;
-  const counts = [evenRound(pattern.work / unit), ...pattern.multiples], out = [];
-  for (let k = whole ? 0 : 1; k < counts.length; k++) {
-    [counts[k] - 1, counts[k] + 1].filter(count => count >= 1).forEach(count => out.push(...moved(counts, k, count)));
+function wantedS(S, price) {
+  const rare = 1e-3 * Math.min(...S.perS.filter(rate => rate > 0));
+  return S.stall.map((stall, k) => clamp(Math.sqrt(2 * stall * price / Math.max(S.perS[k], rare)), S.least[k], S.most[k]));
+}
+function firsts(S, wanted) {
+  if (S.fixed !== null) return [S.fixed];
+  const low = Math.max(S.least[0], wanted[0] / SPAN), high = Math.max(low, Math.min(S.most[0], Math.max(...wanted) * 2));
+  let found = [];
+  for (let i = 0; i < Math.trunc(Math.log(high / low) / Math.log(FINE)) + 2; i++) found.push(low * FINE ** i);
+  const ends = [...S.least, ...S.most.filter(Number.isFinite), ...wanted];
+  for (let part = 1; part < 25; part++) found.push(...ends.map(end => end / part));
+  found = found.map(first => clamp(first, low, high));
+  if (S.quantum !== null) found = found.flatMap(first => whole(S, first, low, high));
+  return [...new Set(found)].sort((a, b) => a - b);
+}
+function extended(S, row, wanted, k) {
+  const taus = cumulated(row), below = taus.at(-1), near = Math.max(wanted[k], below) / below, sum = all => all.reduce((a, b) => a + b, 0);
+  const least = Math.ceil(S.least[k] / below - TINY), most = Math.floor(S.most[k] / below + TINY);
+  const spent = total(S, taus, 1, 0), later = S.stall.slice(k + 1);
+  const left = S.budget - spent, rest = sum(later.map((stall, j) => stall / wanted[k + 1 + j]));
+  const tight = [S.stall[k] / Math.max(left - rest, 0) / below, sum(S.stall.slice(k)) / Math.max(left, 0) / below]
+    .map(count => Math.ceil(count - TINY));
+  const counts = [...WINDOW.map(by => Math.floor(near) + by), ...BEAM_LEAPS.map(leap => Math.floor(near * leap)),
+    least, most, ...tight, ...tight.map(count => count + 1)];
+  const low = Math.max(least, 1), high = clamp(most, 1, MAX_MULTIPLE), longest = sum(later.map((stall, j) => stall / S.most[k + 1 + j]));
+  return [...new Set(counts.map(count => Math.min(Math.max(count, low), high)))].sort((a, b) => a - b)
+    .filter(count => count >= 1 && count * below <= S.most[k] * (1 + TINY)
+      && spent + S.stall[k] / (below * count) + longest <= S.budget)
+    .map(count => [...row, count]);
+}
+function leastCost(S, row, each) {
+  const taus = cumulated(row), below = taus.at(-1);
+  return Math.max(0, ...each.map(([price, wanted]) => {
+    const slower = wanted.slice(taus.length).map((tau, j) => Math.min(Math.max(tau, below), S.most[taus.length + j]));
+    return total(S, [...taus, ...slower], price, 1) - (price > 1 ? (price - 1) * S.budget : 0);
+  }));
+}
+
+// ---- whole.py ----
+const SHORTLIST = 1000, ROUGH = 0.05, ROUGHER = 4, LEAPS = [0.2, 0.5, 2 / 3, 0.8, 1.25, 1.5, 2, 5], NEAR = 3, MOST_MOVES = 200, NOISE = 1e-13;
+const ZOOM = [...Array(17).keys()].map(i => -1 + i / 8);
+const patternOf = row => ({ work: row[0], multiples: row.slice(1) });
+function bestPattern(S, price) {
+  let found = candidates(S, price);
+  found = kept(S, [...found, ...withMultiples(S, found.map(row => row.slice(1)))]);
+  if (!found.length) return null;
+  const seen = new Map();
+  let [row, value] = bestOf(S, found, seen);
+  for (let i = 0; i < MOST_MOVES; i++) {
+    const [other, its] = bestOf(S, kept(S, [row, ...around(S, row)]), seen);
+    if (its - value <= NOISE * Math.abs(value)) break;
+    [row, value] = [other, its];
   }
-  return out.map(([first, ...multiples]) => ({ work: first * unit, multiples }));
+  return patternOf(row);
 }
-// ---- whole.py: along a stall budget, multiples with the first interval solved from it ----
-const TOPS = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32], LEAPS = [1.25, 1.5, 2, 5], STEPS = 4;
-function withMultiples(levels, multiples, B, least, most) {
-  if (B.fixed !== null) return { work: B.fixed, multiples };
-  const counts = [1];
-  multiples.forEach(m => counts.push(counts.at(-1) * m));
-  const stall = levels.reduce((sum, l, k) => sum + l.stall_s / counts[k], 0);
-  const redo = levels.reduce((sum, l, k) => sum + perS(l) * counts[k], 0);
-  let low = Math.max(...counts.map((c, k) => least[k] / c));
-  if (B.budget !== null) low = Math.max(low, stall / B.budget);
-  const high = Math.min(...counts.map((c, k) => most[k] / c));
-  let work = Math.max(low, Math.min(Math.sqrt(2 * stall / redo), high));
-  if (B.quantum !== null) work = Math.max(1, Math.ceil(work / B.quantum - 1e-9)) * B.quantum;
-  return { work, multiples };
+function shortlist(S, rows) {
+  const ranked = rows.map(row => [firstOrder(S, row), row]).sort((a, b) => a[0] - b[0]), least = ranked[0][0];
+  return ranked.filter(([loss]) => loss <= least * (1 + ROUGH + ROUGHER * least)).slice(0, SHORTLIST).map(([, row]) => row);
 }
-function tightened(work, multiples, k, levels, B) {
-  const taus = intervals({ work, multiples: multiples.map((m, j) => (j === k ? 1 : m)) });
-  const under = stallRatio(levels.slice(0, k + 1), taus), over = stallRatio(levels.slice(k + 1), taus.slice(k + 1));
-  if (under >= B.budget) return null;
-  const least = Math.ceil(over / (B.budget - under) - 1e-9);
-  return least > MAX_MULTIPLE ? null : { work, multiples: multiples.map((m, j) => (j === k ? Math.max(1, least) : m)) };
+function bestOf(S, rows, seen) {
+  let pick = null, value = -Infinity;
+  shortlist(S, rows).forEach(row => {
+    const key = row.join();
+    if (!seen.has(key)) seen.set(key, exactEttr(S.levels, patternOf(row)) || -firstOrder(S, row));
+    if (seen.get(key) > value) [pick, value] = [row, seen.get(key)];
+  });
+  return [pick, value];
 }
-function others(count, near) {
-  const out = new Set(LEAPS.flatMap(leap => [evenRound(count * leap), evenRound(count / leap)]));
-  for (let other = count - near; other <= count + near; other++) out.add(other);
-  out.delete(count);
-  return [...out].sort((a, b) => a - b).filter(other => other >= 1 && other <= MAX_MULTIPLE);
-}
-function onTheEdge(pattern, levels, B, least, most) {
-  const counts = pattern.multiples, out = [];
-  counts.forEach((count, k) => others(count, 1).forEach(other =>
-    moved(counts, k, other).forEach(multiples => out.push(withMultiples(levels, multiples, B, least, most)))));
-  if (B.fixed === null && B.quantum !== null) {
-    const last = counts.length - 1;
-    const beside = counts.slice(0, last).flatMap((count, k) => [count - 1, count + 1].filter(other => other >= 1)
-      .map(other => counts.map((c, j) => (j === k ? other : c))));
-    others(evenRound(pattern.work / B.quantum), STEPS).forEach(steps => {
-      const tight = [...counts.map((_, k) => [counts, k]), ...beside.map(each => [each, last])]
-        .map(([each, k]) => tightened(steps * B.quantum, each, k, levels, B));
-      out.push(...tight.filter(each => each !== null));
+function around(S, row) {
+  const unit = S.quantum || row[0], counts = [row[0] / unit, ...row.slice(1)].map(evenRound), moves = [counts];
+  for (let k = S.quantum ? 0 : 1; k < counts.length; k++) {
+    others(counts[k]).forEach(count => {
+      const moved = counts.map((c, j) => (j === k ? count : c));
+      moves.push(moved);
+      if (k + 1 < counts.length) { // the slower intervals moved along; or stay nearly where they are
+        const stays = counts[k] * counts[k + 1] / count;
+        [Math.max(1, Math.floor(stays)), Math.ceil(stays)].forEach(near => moves.push(moved.map((c, j) => (j === k + 1 ? near : c))));
+      }
     });
   }
-  return out;
+  const suited = withMultiples(S, moves.map(each => each.slice(1)), cumulated(row));
+  if (S.quantum === null && S.fixed === null) {
+    const [low, high] = firstRange(S, cumulated([1, ...row.slice(1)]));
+    [0.5, 0.05, 0.005, 0.0005].forEach(scale => ZOOM.forEach(by =>
+      suited.push([Math.min(Math.max(row[0] * (1 + scale * by), low), high), ...row.slice(1)])));
+  }
+  return [...moves.map(([first, ...multiples]) => [first * unit, ...multiples]), ...suited];
 }
+function others(count) {
+  const found = new Set(LEAPS.map(leap => evenRound(count * leap)));
+  for (let by = -NEAR; by <= NEAR; by++) found.add(count + by);
+  found.delete(count);
+  return [...found].filter(other => other >= 1 && other <= MAX_MULTIPLE).sort((a, b) => a - b);
+}
+
+// ---- joint.py ----
 function merged(level) {
   const causes = lagsOf(level).map(lag => {
     const same = level.causes.filter(c => c.per_s > 0 && c.lag_s === lag), rate = same.reduce((sum, c) => sum + c.per_s, 0);
@@ -156,39 +197,8 @@ function solve(all, B) {
   for (let k = 1; k < levels.length; k++) least[k] = Math.max(least[k], least[k - 1]);
   for (let k = levels.length - 2; k >= 0; k--) most[k] = Math.min(most[k], most[k + 1]);
   if (least.some((low, k) => low > most[k] * (1 + 1e-12))) return null;
-  const horizon = 10 / Math.min(...levels.map(perS).filter(rate => rate > 0));
-  let aims = firstOrderIntervals(levels, B.budget, least, most).map(t => (Number.isFinite(t) ? t : horizon));
-  const seen = new Map();
-  const worthOf = pattern => {
-    const key = pattern.work + "," + pattern.multiples;
-    if (!seen.has(key)) seen.set(key, value(levels, pattern, B, least, most));
-    return seen.get(key);
-  };
-  let pick = snap(aims, B, least, most), factor = 1.6;
-  const last = B.quantum ? 1.0003 : 1.000002;
-  while (factor > last) {
-    let moved = false;
-    for (const scales of directions(aims.length, factor)) {
-      const trial = aims.map((a, i) => a * scales[i]), pattern = snap(trial, B, least, most);
-      if (above(worthOf(pattern), worthOf(pick))) { aims = trial; pick = pattern; moved = true; }
-    }
-    if (!moved) factor = Math.sqrt(factor);
-  }
-  const highest = all => all.reduce((next, t) => (above(worthOf(t), worthOf(next)) ? t : next));
-  const climbed = (from, around) => {
-    for (let i = 0; i < 200; i++) {
-      const next = highest([from, ...around(from)]);
-      if (next === from) break;
-      from = next;
-    }
-    return from;
-  };
-  const byOnes = p => neighbours(p, B);
-  pick = climbed(pick, byOnes);
-  if (B.budget !== null && pick.multiples.length) {
-    const seeds = TOPS.map(top => withMultiples(levels, [...pick.multiples.slice(0, -1), top], B, least, most));
-    const along = climbed(highest([pick, ...seeds]), p => onTheEdge(p, levels, B, least, most));
-    pick = highest([pick, climbed(along, byOnes)]);
-  }
-  return worthOf(pick)[0] < 0 ? null : pick;
+  const budget = B.budget === null ? Infinity : B.budget;
+  const S = { levels, least, most, budget, fixed: B.fixed, quantum: B.fixed === null ? B.quantum : null,
+    stall: levels.map(l => l.stall_s), perS: levels.map(perS) };
+  return bestPattern(S, stallPrice(levels, budget, least, most));
 }

@@ -69,7 +69,8 @@ class Space:
     def first_order(self, rows: Rows) -> Rows:
         """Loss that the intervals decide, to first order: sum of C/tau + lam tau/2."""
         taus = rows.cumprod(axis=1)
-        return (self.stall_s / taus + self.per_s * taus / 2).sum(axis=1)
+        loss: Rows = (self.stall_s / taus + self.per_s * taus / 2).sum(axis=1)
+        return loss
 
     def first_range_s(self, multiples: Rows) -> tuple[Rows, Rows]:
         """Shortest and longest first interval with which these multiples keep the bounds; they may contradict."""
@@ -100,7 +101,8 @@ class Space:
         least = np.maximum(1, np.ceil(low / self.quantum_s - _HAIR))
         most = np.maximum(least, np.floor(np.minimum(high, 1e18) / self.quantum_s + _HAIR))
         steps = np.vstack([np.floor(firsts / self.quantum_s), np.floor(firsts / self.quantum_s) + 1])
-        return np.clip(steps, least, most) * self.quantum_s
+        found: Rows = np.clip(steps, least, most) * self.quantum_s
+        return found
 
 
 def _counts(multiples: Rows) -> Rows:

@@ -19,7 +19,9 @@ from hinan.plan.levels import Pattern
 from hinan.plan.space import MAX_MULTIPLE, Rows, Space
 
 _SHORTLIST = 1000
-"""So many of what is enumerated are priced exactly: first order ranks well, not finely."""
+_ROUGH, _ROUGHER = 0.05, 4.0
+"""So many of what is enumerated are priced exactly, if they lose at most so much more (share of it, and by loss) than the
+best to first order, which ranks well, not finely."""
 _LEAPS = (0.2, 0.5, 2 / 3, 0.8, 1.25, 1.5, 2.0, 5.0)
 """Beside a few more or less, a count moves by these factors."""
 _NEAR = 3
@@ -39,20 +41,28 @@ def best_pattern(space: Space, price: float) -> Pattern | None:
     found = space.kept(np.vstack([found, space.with_multiples(np.unique(found[:, 1:], axis=0))]))
     if not len(found):
         return None
-    found = found[np.argsort(space.first_order(found), kind="stable")[:_SHORTLIST]]
     best, value = _best(space, found)
     for _ in range(_MOST_MOVES):
-        around = space.kept(_around(space, best))
-        other, its = _best(space, around) if len(around) else (best, value)
+        around = space.kept(np.vstack([best[None], _around(space, best)]))
+        other, its = _best(space, around)
         if its - value <= _NOISE * abs(value):
             break
         best, value = other, its
     return Pattern(float(best[0]), tuple(int(multiple) for multiple in best[1:]))
 
 
+def _shortlist(space: Space, rows: Rows) -> Rows:
+    """Rows that may be the best: the more is lost, the less first order says."""
+    losses = space.first_order(rows)
+    least = losses.min()
+    rows = rows[np.argsort(losses, kind="stable")]
+    return rows[: min(_SHORTLIST, int((losses <= least * (1 + _ROUGH + _ROUGHER * least)).sum()))]
+
+
 def _best(space: Space, rows: Rows) -> tuple[Rows, float]:
     """The row that keeps most, by the exact form. Where a float cannot hold it: minus the first-order loss, so that the
     search still knows which way is better."""
+    rows = _shortlist(space, rows)
     kept = exact_ettrs(space.levels, rows)
     values = np.where(kept > 0, kept, -space.first_order(rows))
     at = int(np.argmax(values))
@@ -60,7 +70,7 @@ def _best(space: Space, rows: Rows) -> tuple[Rows, float]:
 
 
 def _around(space: Space, row: Rows) -> Rows:
-    """Patterns near this one: one count or two neighbouring ones changed, each also with the first interval that suits it."""
+    """Patterns near this one: one count or two neighbours changed, also with the first interval that suits them."""
     unit = space.quantum_s or row[0]
     counts = np.array([row[0] / unit, *row[1:]]).round()
     moves = [counts]
@@ -71,8 +81,8 @@ def _around(space: Space, row: Rows) -> Rows:
             moves.append(moved)
             if k + 1 < len(counts):  # the slower intervals moved along; or stay nearly where they are
                 stays = counts[k] * counts[k + 1] / count
-                for near in {max(1, math.floor(stays)), math.ceil(stays)}:
-                    moves.append(np.array([*moved[: k + 1], near, *moved[k + 2 :]]))
+                nearly = (max(1, math.floor(stays)), math.ceil(stays))
+                moves += [np.array([*moved[: k + 1], near, *moved[k + 2 :]]) for near in nearly]
     around = np.array(moves)
     suited = space.with_multiples(np.unique(around[:, 1:], axis=0), row.cumprod())
     around[:, 0] *= unit

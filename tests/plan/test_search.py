@@ -1,0 +1,113 @@
+"""The search misses nothing: against all patterns there are, against given intervals, and with more of a good thing."""
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from drawn import drawn
+
+from hinan.plan.checks import Infeasible
+from hinan.plan.exact import exact_ettr, exact_ettrs
+from hinan.plan.joint import solve
+from hinan.plan.levels import Cause, Level
+from hinan.plan.nearest import solve_settings
+from hinan.plan.space import Bounds, Rows
+
+STEPS, MULTIPLES = 40, 40
+
+
+def drawn_levels(rng: random.Random, demand: str) -> tuple[list[Level], Bounds]:
+    """Two to four tiers, a step, and a redo limit, a stall budget or both, near what can hold."""
+
+    def log(low: float, high: float) -> float:
+        return float(10 ** rng.uniform(low, high))
+
+    rate, lag_s, step_s, levels = log(-5, -2.5), 0.0, log(0, 1.5), []
+    for index in range(rng.choice([2, 3, 3, 4])):
+        lag_s = max(lag_s, log(-1, 2.3)) if index else 0.0
+        cause = Cause("x", rate * log(-1.5, 0), log(0.5, 2.5), lag_s)
+        levels.append(Level(f"l{index}", log(-2.5, 1), (cause,), least_interval_s=lag_s))
+    if demand != "stall":
+        limit_s = 2 * lag_s + step_s * rng.uniform(1, 30)
+        levels = [replace(level, most_interval_s=limit_s - level.causes[0].lag_s) for level in levels]
+    return levels, Bounds(quantum_s=step_s, max_stall_ratio=log(-3, -1) if demand != "redo" else None)
+
+
+def every_pattern(levels: list[Level], bounds: Bounds) -> Rows:
+    """All nested patterns of so many steps and multiples that keep the bounds."""
+    assert bounds.quantum_s is not None
+    rows = np.arange(1, STEPS + 1)[:, None] * bounds.quantum_s
+    for level in levels[1:]:
+        rows = np.column_stack([np.repeat(rows, MULTIPLES, axis=0), np.tile(np.arange(1, MULTIPLES + 1), len(rows))])
+        rows = rows[rows.prod(axis=1) <= level.most_interval_s]
+    taus = rows.cumprod(axis=1)
+    keeps = np.all(
+        [(tau >= e.least_interval_s) & (tau <= e.most_interval_s) for e, tau in zip(levels, taus.T, strict=True)], axis=0
+    )
+    if bounds.max_stall_ratio is not None:
+        keeps &= sum(level.stall_s / tau for level, tau in zip(levels, taus.T, strict=True)) <= bounds.max_stall_ratio
+    return rows[keeps]
+
+
+@pytest.mark.parametrize("demand", ["redo", "stall", "both"])
+@pytest.mark.parametrize("count", [10, pytest.param(150, marks=pytest.mark.slow)])
+def test_nothing_better_exists(demand: str, count: int) -> None:
+    """Random levels under demands: of all patterns none keeps more than the one found, and where one is allowed one is
+    found."""
+    rng = random.Random(f"{demand}{count}")
+    compared = 0
+    while compared < count:
+        levels, bounds = drawn_levels(rng, demand)
+        if len(levels) == 4 and demand == "stall":
+            levels = levels[:3]  # without a redo limit there are millions
+        rows = every_pattern(levels, bounds)
+        if not len(rows):
+            continue
+        compared += 1
+        best = exact_ettrs(levels, rows)
+        found = solve(levels, bounds)
+        assert exact_ettr(levels, found) >= best.max() - 1e-9, f"{levels} {bounds}: {found}, best {rows[best.argmax()]}"
+
+
+@pytest.mark.parametrize(
+    ("words", "given_s"),
+    [
+        ("gpus=512 params=846B step=20s max-redo=215.119s drain=58.7767s", 140),
+        ("gpus=65536 params=14.14B step=5s tiers=ram,shared max-redo=187.674s floor=0.490994s drain=68.8966s", 55),
+        ("gpus=512 params=10.35B step=30s tiers=ram,peer,shared max-redo=244.289s drain=10.312s", 30),
+        ("gpus=512 params=15.37B step=20s tiers=ram,peer,shared max-redo=548.873s drain=106.281s", 40),
+        ("gpus=1024 params=1845B step=20s tiers=ram,peer,nvme,shared max-stall=0.162% mtti=2010.68s", 20),
+        ("gpus=66029 params=291.3B tiers=nvme,shared mode=ring max-stall=0.187%", 20.847593582),
+        ("gpus=194 params=5.456B preset=small-cloud step=24.6s mtti=1090s max-redo=6680s max-stall=0.0153%", 49.2),
+    ],
+)
+def test_no_given_interval_beats_the_recommended_one(words: str, given_s: float) -> None:
+    """Cases in which a search that moves by ones and twos stood still at a redo limit or a stall budget."""
+    asked = dict(word.split("=") for word in words.split())
+    assert solve_settings({**asked, "interval": f"{given_s}s"})[1].ettr <= solve_settings(asked)[1].ettr + 1e-9
+
+
+@pytest.mark.parametrize("count", [6, pytest.param(80, marks=pytest.mark.slow)])
+def test_a_longer_drain_and_more_failures_never_help_under_demands(count: int) -> None:
+    """Random questions with a redo limit, half of them with a stall budget: with drains a little longer, or failures more
+    frequent, no more is kept."""
+    rng = random.Random(count)
+    answered = 0
+    while answered < count:
+        drain_s, mtti_s = 10 ** rng.uniform(0, 2.5), 10 ** rng.uniform(3.5, 6)
+        asked = drawn(rng) | {
+            "max-redo": f"{drain_s * rng.uniform(2.5, 6) + 30:.6g}s",
+            "step": f"{rng.uniform(1, 30):.3g}s",
+        }
+        asked |= {"drain": f"{drain_s:.6g}s", "mtti": f"{mtti_s:.6g}s"}
+        asked.pop("interval", None)
+        try:
+            kept = [
+                solve_settings({**asked, **other})[1].ettr
+                for other in ({}, {"drain": f"{drain_s * 1.04:.6g}s"}, {"mtti": f"{mtti_s / 1.06:.6g}s"})
+            ]
+        except Infeasible:
+            continue
+        answered += 1
+        assert max(kept[1:]) <= kept[0] + 1e-6, asked
