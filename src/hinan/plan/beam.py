@@ -18,8 +18,8 @@ _WIDTH = 250
 """Patterns begun that are kept at each level."""
 _FINE = 1.04
 """Long first intervals are tried this factor apart: a miss of 2 % costs 0.02 % of what the interval costs."""
-_SPAN = 50.0
-"""So far below what the fastest level wants a first interval may be worth trying."""
+_SPAN = 10.0
+"""So far below what any level wants a first interval may be worth trying."""
 _PRICES = np.array([0.1, 0.5, 1.0, 2.0, 10.0, 1000.0])
 _WINDOW = np.arange(-5, 7)
 _LEAPS = np.array([0.25, 0.5, 0.7, 1.4, 2.0, 4.0])
@@ -48,7 +48,7 @@ def _firsts(space: Space, wanted: Rows) -> Rows:
     """First intervals to try: a ladder over all that may be right, and those that meet an end of a range."""
     if space.bounds.fixed_first_s is not None:
         return np.array([space.bounds.fixed_first_s])
-    low = max(space.least_s[0], wanted[0] / _SPAN)
+    low = max(space.least_s[0], wanted.min() / _SPAN)
     high = max(low, min(space.most_s[0], wanted.max() * 2))
     ladder = low * _FINE ** np.arange(int(np.log(high / low) / np.log(_FINE)) + 2)
     ends = np.concatenate([space.least_s, space.most_s[np.isfinite(space.most_s)], wanted])

@@ -74,7 +74,7 @@ function withMultiples(S, all, keeping = []) {
 }
 
 // ---- beam.py ----
-const WIDTH = 250, FINE = 1.04, SPAN = 50, PRICES = [0.1, 0.5, 1, 2, 10, 1000];
+const WIDTH = 250, FINE = 1.04, SPAN = 10, PRICES = [0.1, 0.5, 1, 2, 10, 1000];
 const WINDOW = [-5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6], BEAM_LEAPS = [0.25, 0.5, 0.7, 1.4, 2, 4];
 function candidates(S, price) {
   const wanted = wantedS(S, price), prices = S.budget === Infinity ? [1] : PRICES.map(p => Math.max(1, price * p));
@@ -92,7 +92,7 @@ function wantedS(S, price) {
 }
 function firsts(S, wanted) {
   if (S.fixed !== null) return [S.fixed];
-  const low = Math.max(S.least[0], wanted[0] / SPAN), high = Math.max(low, Math.min(S.most[0], Math.max(...wanted) * 2));
+  const low = Math.max(S.least[0], Math.min(...wanted) / SPAN), high = Math.max(low, Math.min(S.most[0], Math.max(...wanted) * 2));
   let found = [];
   for (let i = 0; i < Math.trunc(Math.log(high / low) / Math.log(FINE)) + 2; i++) found.push(low * FINE ** i);
   const ends = [...S.least, ...S.most.filter(Number.isFinite), ...wanted];
@@ -125,7 +125,7 @@ function leastCost(S, row, each) {
 }
 
 // ---- whole.py ----
-const SHORTLIST = 1000, ROUGH = 0.05, ROUGHER = 4, LEAPS = [0.2, 0.5, 2 / 3, 0.8, 1.25, 1.5, 2, 5], NEAR = 3, MOST_MOVES = 200, NOISE = 1e-13;
+const SHORTLIST = 1000, ROUGH = 0.05, ROUGHER = 4, LEAPS = [0.2, 0.5, 2 / 3, 0.8, 0.98, 1.02, 1.25, 1.5, 2, 5], NEAR = 3, MOST_MOVES = 200, NOISE = 1e-11;
 const ZOOM = [...Array(17).keys()].map(i => -1 + i / 8);
 const patternOf = row => ({ work: row[0], multiples: row.slice(1) });
 function bestPattern(S, price) {

@@ -22,12 +22,12 @@ _SHORTLIST = 1000
 _ROUGH, _ROUGHER = 0.05, 4.0
 """So many of what is enumerated are priced exactly, if they lose at most so much more (share of it, and by loss) than the
 best to first order, which ranks well, not finely."""
-_LEAPS = (0.2, 0.5, 2 / 3, 0.8, 1.25, 1.5, 2.0, 5.0)
+_LEAPS = (0.2, 0.5, 2 / 3, 0.8, 0.98, 1.02, 1.25, 1.5, 2.0, 5.0)
 """Beside a few more or less, a count moves by these factors."""
 _NEAR = 3
 _MOST_MOVES = 200
-_NOISE = 1e-13
-"""Gains below this share are rounding."""
+_NOISE = 1e-11
+"""Gains below this share are rounding, or not worth a move."""
 _ZOOM = np.linspace(-1, 1, 17)
 
 
