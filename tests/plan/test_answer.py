@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from plan_command import LLAMA, ask
+from plan_command import LLAMA, ask, said
 from typer.testing import CliRunner
 
 from hinan.cli.main import app
@@ -177,5 +177,5 @@ def test_a_rough_split_of_the_loss_says_that_it_is_one() -> None:
     assert rough["ettr"]["exact"] < 0.7
     assert "a row may be 2 points off" in " ".join(rough["warnings"])
     assert "points off" not in " ".join(ask(*LLAMA)["warnings"])
-    text = CliRunner().invoke(app, ["plan", *LLAMA, "--explain"]).output
+    text = said(*LLAMA, "--explain")
     assert "split in first-order proportions" in text

@@ -1,7 +1,6 @@
 """The three witnesses agree where theory says so, and the simulation shares no code with the forms it checks."""
 
 import ast
-import json
 import math
 import random
 import time
@@ -10,14 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import hinan.plan.arrivals
 import hinan.plan.montecarlo
 import hinan.plan.witnesses
-from hinan.cli.main import app
 from hinan.plan import formulas
-from hinan.plan.answer import answer
+from hinan.plan.answer import answer, to_json
 from hinan.plan.arrivals import Bursts, Exponential, Lemons, Racks, Replay, Weibull
 from hinan.plan.exact import exact_ettr
 from hinan.plan.explain import explain
@@ -27,6 +24,7 @@ from hinan.plan.levels import Cause, Level, Pattern
 from hinan.plan.montecarlo import Track, simulate
 from hinan.plan.nearest import solve_settings
 from hinan.plan.space import Bounds
+from hinan.plan.terminal import table
 from hinan.plan.witnesses import question, seed_of
 
 YEAR_S = 365 * 86_400
@@ -123,14 +121,14 @@ def test_late_detection_is_charged(latency: str) -> None:
 
 def test_the_exact_form_is_withheld_beyond_its_range() -> None:
     """Corruption seen 30 days late, striking every nine days: no number, the reason, and the loss as simulated."""
-    words = ["plan", "--gpus", "16384", "--params", "405B", "--step", "5s", "--latency", "30d", "--json"]
-    answer = json.loads(CliRunner().invoke(app, words).output)
-    assert answer["ettr"]["exact"] is None
-    assert "silent" in answer["ettr"]["exact_refused"]
-    assert any(text.startswith("exact form refused") for text in answer["warnings"])
-    assert sum(part["ratio"] for part in answer["lost"].values()) == pytest.approx(1 - answer["ettr"]["monte_carlo"])
-    shown = CliRunner().invoke(app, words[:-1]).output
-    assert "exact refused" in shown
+    words = {"gpus": "16384", "params": "405B", "step": "5s", "latency": "30d"}
+    found = answer(*solve_settings(words))
+    plain = to_json(found)
+    assert plain["ettr"]["exact"] is None
+    assert "silent" in plain["ettr"]["exact_refused"]
+    assert any(text.startswith("exact form refused") for text in plain["warnings"])
+    assert sum(part["ratio"] for part in plain["lost"].values()) == pytest.approx(1 - plain["ettr"]["monte_carlo"])
+    assert "exact refused" in table(found)
 
 
 def test_witnesses_that_disagree_say_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,7 +44,8 @@ def _intervals(cadence: Mapping[str, Any], when: str) -> Iterator[str]:
         each = cadence[name]
         steps, seconds = each["interval_steps"], each["interval_s"]
         often = "every step" if steps == 1 else f"every {steps} steps"
-        time = "" if seconds is None else f" ({format_seconds(seconds)})"
+        then = "" if seconds is None else f"{format_seconds(seconds)} in steps of {format_seconds(seconds / steps)}"
+        time = f" ({then}, measured before step {cadence['from_step']})" if then else ""
         yield f"{when}{what} {often}{time}: {each['why']}"
 
 

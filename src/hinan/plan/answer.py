@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from hinan.core.units import format_seconds
 from hinan.plan import costs, formulas
 from hinan.plan.binding import Knob, binding, knobs
 from hinan.plan.checks import Infeasible
 from hinan.plan.design import Design, best_design
-from hinan.plan.failures import DAY_S, FailureClass, Tier
+from hinan.plan.failures import DAY_S, Tier
 from hinan.plan.joint import whole_steps
-from hinan.plan.losses import SPLIT_LIMIT, ClassAnswer, Loss, class_answers, lost, lost_by_class
+from hinan.plan.losses import SPLIT_LIMIT, ClassAnswer, Loss, class_answers, lost, lost_by_class, nodes_out
 from hinan.plan.modes import ModeCost, compare_modes, stall_limit, why_not_ram
 from hinan.plan.montecarlo import Arrivals
 from hinan.plan.scenario import Scenario
@@ -120,17 +121,7 @@ def spares(scenario: Scenario) -> int:
 
     Only failures that take a node out count; software and process failures restart in place.
     """
-    out = sum(scenario.failures.per_node_day.get(failure, 0.0) for failure in _TAKES_NODE)
-    return formulas.spares_quantile(mean_out=scenario.nodes * out * scenario.restart.repair_s / DAY_S)
-
-
-_TAKES_NODE = (
-    FailureClass.GPU,
-    FailureClass.MEMORY,
-    FailureClass.NODE,
-    FailureClass.RACK,
-    FailureClass.SILENT,
-)
+    return formulas.spares_quantile(mean_out=nodes_out(scenario))
 
 
 def _judge(scenario: Scenario, design: Design) -> Judged | None:
@@ -153,7 +144,11 @@ def _judge(scenario: Scenario, design: Design) -> Judged | None:
 
 def _warnings(scenario: Scenario, design: Design, witnesses: Witnesses, modes: Sequence[ModeCost]) -> list[str]:
     found = [*scenario.notes]
-    if scenario.mtti_origin is None and (warning := formulas.small_job_warning(scenario.job.gpus)):
+    if (
+        scenario.mtti_origin is None
+        and scenario.failures.name != "trace"
+        and (warning := formulas.small_job_warning(scenario.job.gpus))
+    ):
         found.append(warning)
     if scenario.failures.warning:
         found.append(f"{scenario.failures.name}: {scenario.failures.warning}")
@@ -166,6 +161,11 @@ def _warnings(scenario: Scenario, design: Design, witnesses: Witnesses, modes: S
     if (witnesses.simulated if witnesses.exact is None else witnesses.exact) < SPLIT_LIMIT:
         found.append(
             f"the loss is split in first-order proportions: below an ETTR of {SPLIT_LIMIT} a row may be 2 points off"
+        )
+    if nodes_out(scenario) > scenario.nodes:
+        found.append(
+            f"nodes fail so often that with repairs of {format_seconds(scenario.restart.repair_s)} more would be out than "
+            "the job has: most of such failures need no repair; give --repair or --failures"
         )
     if not scenario.job.step_known:
         found.append(f"steps are counted with a guessed {scenario.job.step_s:g} s; give --step")

@@ -18,6 +18,7 @@ from hinan.plan.first_order import stall_ratio
 from hinan.plan.scenario import RestartParts, Scenario
 
 _GAIN_THAT_COUNTS = 1e-6
+_ROUNDING = 1e-12
 _HARD_SHARE = 0.25
 """A limit the design sits on is named before a knob that gains more, but not where that gains over four times as much."""
 
@@ -29,7 +30,8 @@ class Knob:
     name: str
     what: str
     gain_ratio: float
-    """More kept training, as a share of all time, after relaxing it by a tenth and solving again."""
+    """More kept training, as a share of all time, after relaxing it by a tenth and solving again. Below zero where that
+    loses: behind a shorter step less of a copy hides."""
     hard: bool
     """Whether the design touches this limit (an interval that sits on it, RAM that is full)."""
 
@@ -39,10 +41,11 @@ def _machine(scenario: Scenario, **factors: float) -> Scenario:
     return replace(scenario, machine=replace(scenario.machine, **values))
 
 
-def _stall(scenario: Scenario) -> Scenario:
+def _stall(scenario: Scenario, *, mode: str) -> Scenario:
+    """A tenth less of all that the stall is made of: what does not hide, and the floor."""
     job = scenario.job
     given = None if job.stall_s is None else job.stall_s * 0.9
-    hidden = None if job.hidden_ratio is None else 1 - (1 - job.hidden_ratio) * 0.9
+    hidden = 1 - (1 - costs.hidden_ratio(scenario, mode)) * 0.9
     return replace(scenario, job=replace(job, stall_s=given, floor_s=job.floor_s * 0.9, hidden_ratio=hidden))
 
 
@@ -101,8 +104,8 @@ def _failures(scenario: Scenario) -> Scenario:
     return replace(scenario, failures=scenario.failures.scaled(1 / 1.1))
 
 
-_KNOBS: Mapping[str, tuple[str, Callable[[Scenario], Scenario]]] = {
-    "stall": ("a tenth less stall per evacuation", _stall),
+_Relaxation = tuple[str, Callable[[Scenario], Scenario]]
+_KNOBS: Mapping[str, _Relaxation] = {
     "storage bandwidth": ("a tenth more bandwidth of NVMe and store, both ways", _storage),
     "pcie": ("a tenth more bandwidth between HBM and RAM", lambda s: _machine(s, d2h_bytes_per_s=1.1)),
     "numa": ("a tenth more memory bandwidth of the node", lambda s: _machine(s, dram_bytes_per_s=1.1)),
@@ -116,7 +119,7 @@ _KNOBS: Mapping[str, tuple[str, Callable[[Scenario], Scenario]]] = {
 }
 
 
-def _limits(scenario: Scenario) -> dict[str, tuple[str, Callable[[Scenario], Scenario]]]:
+def _limits(scenario: Scenario) -> dict[str, _Relaxation]:
     """The designer's own limits, those that are given. A limit on restarts (or on all that is lost) is none of them: it
     refuses a design, and moves no interval."""
     fields = {
@@ -143,14 +146,17 @@ def knobs(scenario: Scenario, design: Design) -> list[Knob]:
     """All knobs, the most rewarding first."""
     hard = hard_limits(scenario, design)
     found = []
-    for name, (what, relax) in {**_KNOBS, **_limits(scenario)}.items():
+    stall = ("a tenth less stall per evacuation", partial(_stall, mode=design.variant.mode))
+    relaxations: Mapping[str, _Relaxation] = {"stall": stall, **_KNOBS, **_limits(scenario)}
+    for name, (what, relax) in relaxations.items():
         try:
             relaxed = relax(scenario)
             # Only more RAM opens other variants; the other knobs are judged on the same one: faster, and stable.
             better = best_design(relaxed) if name == "ram slots" else finish(relaxed, design.variant)
         except Infeasible:
             continue
-        found.append(Knob(name, what, max(0.0, better.ettr - design.ettr), name in hard))
+        gain = better.ettr - design.ettr
+        found.append(Knob(name, what, 0.0 if abs(gain) < _ROUNDING else gain, name in hard))
     if "drain" in hard:
         storage = next(knob for knob in found if knob.name == "storage bandwidth")
         found.append(Knob("drain", "drains a tenth shorter", storage.gain_ratio, True))

@@ -86,15 +86,21 @@ def copy_rate(scenario: Scenario, mode: str) -> Rate:
 def stall_s(scenario: Scenario, mode: str) -> float:
     """Training time one evacuation takes: what does not hide behind forward and backward, and the floor [s].
 
-    C = (1 - phi) s / B + c0 with phi = min(1, hideable time / (s / B)).
+    C = (1 - phi) s / B + c0.
     """
     job = scenario.job
     if job.stall_s is not None:
         return job.stall_s
     copy_s = job.gpu_bytes / copy_rate(scenario, mode).bytes_per_s
+    return (1 - hidden_ratio(scenario, mode)) * copy_s + job.floor_s
+
+
+def hidden_ratio(scenario: Scenario, mode: str) -> float:
+    """phi, the share of the copy that hides: as given, or min(1, hideable time / (s / B)) [0-1]."""
+    job = scenario.job
     if job.hidden_ratio is not None:
-        return (1 - job.hidden_ratio) * copy_s + job.floor_s
-    return max(0.0, copy_s - job.step_s * job.hideable_ratio) + job.floor_s
+        return job.hidden_ratio
+    return min(1.0, job.step_s * job.hideable_ratio * copy_rate(scenario, mode).bytes_per_s / job.gpu_bytes)
 
 
 def drain(scenario: Scenario, tier: Tier, mode: str) -> tuple[float, str]:

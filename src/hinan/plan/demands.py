@@ -27,6 +27,8 @@ from hinan.plan.design import answers as answering
 from hinan.plan.failures import DAY_S, HOST_LOSS, FailureClass, Tier
 from hinan.plan.formulas import exact_interval_s
 from hinan.plan.joint import whole_steps
+from hinan.plan.losses import nodes_out
+from hinan.plan.origin import Kind
 from hinan.plan.scenario import Scenario
 
 LEAST_ETTR = 0.01
@@ -63,6 +65,7 @@ def checked_design(scenario: Scenario) -> Design:
         check_ram(scenario)
     with resting_on(scenario, *_DRAIN, "failures"):
         check_pace(scenario)
+    check_repair(scenario)
     with resting_on(scenario, "job.step_s"):
         check_interval(scenario)
     with resting_on(scenario, *_DRAIN):
@@ -181,6 +184,20 @@ def check_pace(scenario: Scenario) -> None:
         ],
         nearest,
     )
+
+
+def check_repair(scenario: Scenario) -> None:
+    """A repair time given must not keep more nodes out than there are."""
+    given = scenario.restart.origins.get("repair_s")
+    if given is None or given.kind is not Kind.GIVEN:
+        return
+    out = nodes_out(scenario)
+    if out > scenario.nodes:
+        repair_s = scenario.restart.repair_s
+        raise Infeasible(
+            [f"with repairs of {repair_s:.4g} s {out:.3g} nodes would be out at a time, the job has {scenario.nodes:,}"],
+            {"repair": f"{repair_s * scenario.nodes / out * 0.5:.4g}s"},
+        )
 
 
 def check_interval(scenario: Scenario) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from hinan.core.units import format_bytes, format_seconds
 from hinan.plan import formulas
 from hinan.plan.answer import Answer
+from hinan.plan.flips import drain_sets_from_gpus, each_step_below_s
 from hinan.plan.losses import SPLIT_LIMIT
 from hinan.plan.modes import why_not_ram
 from hinan.plan.origin import Kind
@@ -59,7 +60,7 @@ def _intervals(found: Answer) -> list[str]:
 def _failures(found: Answer) -> str:
     table = found.scenario.failures
     return (
-        f"Failures: {table.total_per_node_day:.4g} per node-day on {found.scenario.nodes:,} nodes: one interruption "
+        f"Failures: {table.total_per_node_day:.4g} per node-day, {found.scenario.size}: one interruption "
         f"every {format_seconds(found.scenario.mtti_s)}. Source: {table.source}."
     )
 
@@ -116,21 +117,15 @@ def _flips(found: Answer) -> list[str]:
     scenario, design = found.scenario, found.design
     first, top = design.levels[0], design.levels[-1]
     lines = []
+    if (stall_s := each_step_below_s(scenario, design)) is not None:
+        lines.append(f"every single step would be right below a stall of {format_seconds(stall_s)}")
     if first.per_s > 0 and first.stall_s > 0:
-        one_step = scenario.job.step_s**2 / 2 * first.per_s
-        lines.append(f"every single step would be right below a stall of {format_seconds(one_step)}")
-        mtti_s = 1 / first.per_s
         lines.append(
-            f"five minutes would be right where stall x MTTI = 45,000 s^2; here it is {first.stall_s * mtti_s:,.0f}"
+            "five minutes would be right where stall x MTTI = 45,000 s^2 (of the failures this tier answers); "
+            f"here it is {first.stall_s / first.per_s:,.4g}"
         )
-    if top.least_interval_s > 0 and top.per_s > 0 and top.stall_s > 0:
-        gpus = formulas.gpus_where_drain_binds(
-            cost_s=top.stall_s,
-            drain_s=top.least_interval_s,
-            per_node_day=top.per_s * 86_400 / scenario.nodes,
-            gpus_per_node=scenario.machine.gpus_per_node,
-        )
-        lines.append(f"the drain to {top.name} would set its interval above {gpus:,.0f} GPUs")
+    if (gpus := drain_sets_from_gpus(scenario, design)) is not None:
+        lines.append(f"the drain to {top.name} would set its interval above {gpus:,} GPUs")
     if found.binding is not None:
         lines.append(
             f"the binding constraint is {found.binding.name}: {found.binding.what} buys {found.binding.gain_ratio:.4%}"

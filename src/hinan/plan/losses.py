@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from hinan.plan import costs
 from hinan.plan.design import Design, answers, restart_parts_s
-from hinan.plan.failures import FailureClass, Tier
+from hinan.plan.failures import DAY_S, FailureClass, Tier
 from hinan.plan.scenario import Scenario
 
 SPLIT_LIMIT = 0.7
@@ -76,6 +76,15 @@ def lost_by_class(scenario: Scenario, design: Design, *, mfu_ratio: float = 0.4)
             shares[cause.name] = shares.get(cause.name, 0.0) + share
     shares["saving"] += design.verify_ratio
     return _scaled(scenario, design, shares, mfu_ratio)
+
+
+def nodes_out(scenario: Scenario) -> float:
+    """Nodes out for repair at a time, in the mean. Process, software and whole-job failures restart in place."""
+    taken = sum(scenario.failures.per_node_day.get(failure, 0.0) for failure in _TAKES_NODE)
+    return scenario.nodes * taken * scenario.restart.repair_s / DAY_S
+
+
+_TAKES_NODE = (FailureClass.GPU, FailureClass.MEMORY, FailureClass.NODE, FailureClass.RACK, FailureClass.SILENT)
 
 
 def _by_cause(scenario: Scenario, design: Design) -> dict[str, float]:

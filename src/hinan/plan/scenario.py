@@ -65,9 +65,11 @@ class Job:
         return self.state_bytes / self.sharded_over
 
     def sharded_at(self, gpus: int) -> int:
-        """GPUs that share one copy in a job of another size: all of them, but a run that replicates goes on doing so."""
+        """GPUs that share one copy in a job of another size: all of them, but replicas that were given, or that a run has,
+        stay replicas."""
         origin = self.origins.get("shard_gpus")
-        return min(self.sharded_over, gpus) if origin is not None and origin.kind is Kind.MEASURED else gpus
+        replicated = origin is not None and origin.kind in (Kind.MEASURED, Kind.GIVEN)
+        return min(self.sharded_over, gpus) if replicated else gpus
 
 
 @dataclass(frozen=True)
@@ -217,6 +219,12 @@ class Scenario:
     def nodes(self) -> int:
         """Nodes of the job, the last one perhaps half empty."""
         return -(-self.job.gpus // self.machine.gpus_per_node)
+
+    @property
+    def size(self) -> str:
+        """GPUs and nodes in words."""
+        gpus, nodes = self.job.gpus, self.nodes
+        return f"{gpus:,} GPU{'s' * (gpus != 1)} on {nodes:,} node{'s' * (nodes != 1)}"
 
     @property
     def gpus_on_node(self) -> int:

@@ -19,8 +19,7 @@ def table(found: Answer) -> str:
     """Intervals, ETTR by three witnesses, losses, binding constraint, warnings."""
     scenario = found.scenario
     lines = [
-        f"{scenario.job.gpus:,} GPUs on {scenario.nodes:,} nodes ({scenario.machine.name}), "
-        f"interrupted every {format_seconds(scenario.mtti_s)}",
+        f"{scenario.size} ({scenario.machine.name}), interrupted every {format_seconds(scenario.mtti_s)}",
         f"state {scenario.job.state_bytes / 1e12:.4g} TB, {scenario.job.gpu_bytes / 1e9:.4g} GB per GPU, "
         f"mode {found.design.variant.mode}, {_slots(found)}",
         *([scenario.measured] if scenario.measured else []),

@@ -57,7 +57,7 @@ def _data(
     band = 1.96 * witnesses.simulated_stderr
     closed, exact = witnesses.shown()
     return {
-        "subtitle": f"{scenario.job.gpus:,} GPUs on {scenario.nodes:,} nodes ({scenario.machine.name}), "
+        "subtitle": f"{scenario.size} ({scenario.machine.name}), "
         f"{format_bytes(scenario.job.state_bytes)} of state, interrupted every {format_seconds(scenario.mtti_s)}",
         "gpus": scenario.job.gpus,
         "mtti_s": scenario.mtti_s,

@@ -1,0 +1,102 @@
+"""What is said to flip a decision does: asked again a little to each side, the answer is one thing and then the other."""
+
+from dataclasses import replace
+
+import pytest
+from plan_command import LLAMA, ask, said
+
+from hinan.plan.answer import answer
+from hinan.plan.binding import knobs
+from hinan.plan.costs import stall_s
+from hinan.plan.flips import drain_sets_from_gpus, each_step_below_s
+from hinan.plan.nearest import solve_settings
+from hinan.plan.scale import scale
+
+WORDS = "gpus=16384 params=405B step=5s"
+
+
+def asked_for(words: str) -> dict[str, str]:
+    """Settings from words."""
+    return dict(word.split("=") for word in words.split())
+
+
+@pytest.mark.parametrize(
+    "words", [WORDS, "gpus=512 params=70B step=10s mtti=1h tiers=ram,shared", f"{WORDS} max-redo=5min"]
+)
+def test_every_single_step_is_right_below_the_stall_said(words: str) -> None:
+    """2 % less stall and each step is evacuated, 2 % more and not."""
+    asked = asked_for(words)
+    flip_s = each_step_below_s(*solve_settings(asked))
+    assert flip_s is not None
+    below, above = (solve_settings({**asked, "stall": f"{flip_s * by!r}s"})[1].pattern.work_s for by in (0.98, 1.02))
+    step_s = float(asked["step"][:-1])
+    assert (below, above > step_s) == (step_s, True)
+
+
+def test_no_stall_makes_every_step_right_where_the_drain_takes_longer() -> None:
+    """One tier whose drain takes many steps: the flip is nowhere, and not named."""
+    words = "gpus=16384 params=405B step=5s tiers=shared stall=1s drain=10min"
+    assert each_step_below_s(*solve_settings(asked_for(words))) is None
+
+
+def test_the_drain_binds_from_the_size_said() -> None:
+    """2 % fewer GPUs and the optimum sets the interval, 2 % more and the drain does, as the sweep tells it."""
+    asked = asked_for("gpus=1024 params=70B step=1s tiers=ram,shared restart=10s store-bandwidth=20GB/s")
+    gpus = drain_sets_from_gpus(*solve_settings(asked))
+    assert gpus is not None
+    below, above = scale(asked, (int(gpus * 0.98), int(gpus * 1.02)))
+    assert (below.drain_binds, above.drain_binds, above.impossible) == (False, True, None)
+
+
+def test_a_flip_where_no_plan_is_possible_is_not_named() -> None:
+    """At eight million GPUs nothing can be planned: no drain binds there."""
+    text = said(*LLAMA, "--explain")
+    assert "What would flip it" in text
+    assert "would set its interval above" not in text
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["gpus=64 params=300B step=0.5s mtti=1h tiers=ram,shared ram=2TB", "gpus=1024 params=70B hidden=0.3 mtti=2h", WORDS],
+)
+def test_a_tenth_less_stall_buys_what_it_is_said_to(words: str) -> None:
+    """Whether the stall is the floor or a copy that does not hide: given a tenth shorter it gains as much."""
+    scenario, design = solve_settings(asked_for(words))
+    said = next(knob for knob in knobs(scenario, design) if knob.name == "stall").gain_ratio
+    plain = {name: text for name, text in asked_for(words).items() if name != "hidden"}
+    given = [solve_settings({**plain, "stall": f"{stall_s(scenario, 'ram') * by!r}s"})[1].ettr for by in (1, 0.9)]
+    assert said == pytest.approx(given[1] - given[0], rel=0.02, abs=1e-9)
+
+
+def test_a_shorter_step_may_cost() -> None:
+    """Behind a shorter step less of a copy hides: what that costs is said, not nothing."""
+    scenario, design = solve_settings(asked_for("gpus=64 params=300B step=0.5s mtti=1h tiers=ram,shared ram=2TB"))
+    said = next(knob for knob in knobs(scenario, design) if knob.name == "step time").gain_ratio
+    shorter = solve_settings(asked_for("gpus=64 params=300B step=0.45s mtti=1h tiers=ram,shared ram=2TB"))[1]
+    assert said == pytest.approx(shorter.ettr - design.ettr, rel=1e-6)
+    assert said < 0
+
+
+def test_replicas_stay_replicas_at_every_size() -> None:
+    """--shard-gpus counts in the sweep as it does without it."""
+    words = {"gpus": "1024", "params": "70B", "shard-gpus": "64", "step": "1s"}
+    point = scale(words, (1024,))[0]
+    _, design = solve_settings(words)
+    assert (point.interval_s, point.durable_interval_s) == (design.pattern.work_s, design.pattern.intervals_s()[-1])
+    assert point.ettr == pytest.approx(design.ettr, rel=1e-12)
+    assert scale(words, (32,))[0].stall_s == pytest.approx(solve_settings({**words, "gpus": "32", "shard-gpus": "32"})[1]
+                                                           .levels[0].stall_s)  # fmt: skip
+
+
+def test_a_rate_of_ones_own_is_not_called_anothers() -> None:
+    """The line about rates fitted on large jobs is of the published tables, not of a trace that was given."""
+    scenario, design = solve_settings({"gpus": "64", "params": "7B", "step": "1s"})
+    own = replace(scenario, failures=replace(scenario.failures, name="trace"))
+    assert "fitted on large jobs" in " ".join(answer(scenario, design).warnings)
+    assert "fitted on large jobs" not in " ".join(answer(own, design).warnings)
+
+
+def test_no_floor_is_a_floor() -> None:
+    """A copy that hides wholly and a floor of nothing: each step is evacuated, and nothing divides by it."""
+    found = ask("--gpus", "1024", "--params", "70B", "--step", "5s", "--floor", "0s")
+    assert (found["tiers"][0]["interval_steps"], found["tiers"][0]["stall_s"]) == (1, 0)
