@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from hinan.cli.refusal import EXIT_FAILED, refuse
+from hinan.cli.words import pairs
 from hinan.core.errors import ConfigError, HinanError
 
 if TYPE_CHECKING:
@@ -160,15 +161,8 @@ def _self_check(*, as_json: bool) -> None:
 def _formula(name: str, given: list[str], *, as_json: bool) -> None:
     from hinan.plan.vectors import compute
 
-    values = compute(name, dict(_pair(text) for text in given))
+    values = compute(name, pairs(given, "--given"))
     typer.echo(json.dumps(values) if as_json else "\n".join(f"{key} {value:.6g}" for key, value in values.items()))
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, found, value = text.partition("=")
-    if not found:
-        raise ConfigError(f"{text!r} is not NAME=VALUE", value=text)
-    return name.strip(), value.strip()
 
 
 def _scale(settings: dict[str, str], switches: dict[str, Any], measured: MeasuredRun | None) -> None:

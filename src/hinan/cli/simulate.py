@@ -8,6 +8,7 @@ from pathlib import Path
 import typer
 
 from hinan.cli.refusal import EXIT_FAILED, plan_word, refuse
+from hinan.cli.words import pairs
 
 
 def simulate(
@@ -26,18 +27,13 @@ def simulate(
     Without --policy the planner's recommendation is simulated. A policy file changes intervals, spares or evictions:
     `spares = 8`, `evict_above = 1.2`, `[every]` with `ram = "30s"`, `peer = "never"`. What it does not say is planned.
     """
-    from hinan.core.errors import ConfigError
     from hinan.plan.checks import Infeasible
     from hinan.plan.nearest import solve_settings
     from hinan.plan.policy import planned, read_policy
     from hinan.plan.simulate import compare, to_json, to_text
 
     words = {"gpus": gpus, "step": step, "preset": preset} | ({} if params is None else {"params": params})
-    for text in settings:
-        name, found, value = text.partition("=")
-        if not found:
-            raise ConfigError(f"--set {text!r} is not NAME=VALUE", value=text)
-        words[name.strip()] = value.strip()
+    words |= pairs(settings, "--set")
     if not {"params", "state-bytes", "keep"} & words.keys():
         words["params"] = "405B"
     try:

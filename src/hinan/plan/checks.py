@@ -19,12 +19,28 @@ class Infeasible(ConfigError):
     without dashes in front) that make it possible: fed back, the question has an answer.
     """
 
-    def __init__(self, impossible: list[str], nearest: dict[str, str]) -> None:
+    def __init__(self, impossible: list[str], nearest: dict[str, str], *, missed_by: float = math.inf) -> None:
         ways = ", ".join(f"--{name} {value}".rstrip() for name, value in nearest.items())
         super().__init__("; ".join(impossible) + (f". Nearest that is possible: {ways}" if ways else ""))
         self.impossible = impossible
+        self.missed_by = missed_by
+        """By which factor a bound is missed; of several ways that all miss, the one that misses by least is told."""
         self.nearest = nearest
         self.evidence = {"impossible": impossible, "nearest": nearest}
+
+
+LEAST, MOST = 1e-15, 1e21
+"""No size, rate, price or time of a plan is smaller or larger; products of a few stay far from the ends of floats."""
+
+
+def imaginable(value: float, text: str) -> None:
+    """Checks that a number that somebody gave is one that a plan can be about, or zero.
+
+    Raises:
+        ConfigError: it would overflow or vanish on the way, and what came out would be inf or nothing.
+    """
+    if value != 0 and not LEAST <= abs(value) <= MOST:
+        raise ConfigError(f"{text!r} is beyond what any plan is about ({LEAST:g} to {MOST:g})", value=text)
 
 
 def positive(**values: float) -> None:

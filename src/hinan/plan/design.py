@@ -230,13 +230,17 @@ def best_design(scenario: Scenario) -> Design:
     Every variant is searched, for demands and whole steps decide between them as much as costs do; one with more tiers
     wins only if it keeps more, and a ring or GDS only if it keeps noticeably more than RAM.
     Raises:
-        Infeasible: nothing keeps the demands (the last reason met; `demands.py` says it in full).
+        Infeasible: nothing keeps the demands (the reason of the way that comes nearest; `demands.py` says it in full).
     """
     usable, refused = usable_variants(scenario)
     designs, broken = _finished(scenario, usable)
     if not designs:
         reasons = [*refused, *broken]
-        raise reasons[-1] if reasons else ConfigError("no tier can be used on this machine")
+        raise (
+            min(reversed(broken or reasons), key=lambda reason: reason.missed_by)
+            if reasons
+            else ConfigError("no tier can be used on this machine")
+        )
     return max(designs, key=lambda design: design.ettr + preference(design.variant))
 
 
@@ -290,6 +294,7 @@ def _no_room(ram: costs.Ram, variant: Variant) -> Infeasible:
             f"{ram.needed_bytes / 1e9:.4g} GB, there are {ram.budget_bytes / 1e9:.4g} GB"
         ],
         {"ram": f"{ram.needed_bytes / 1e9 * 1.001:.4f}GB", "mode": variant.mode},
+        missed_by=ram.needed_bytes / ram.budget_bytes,
     )
 
 

@@ -218,5 +218,7 @@ def table_from_json(value: object) -> FailureTable:
     for name, rate in value["per_node_day"].items():
         if name not in list(FailureClass) or isinstance(rate, bool) or not isinstance(rate, int | float):
             raise ConfigError(f"{name!r}: {rate!r} is not a failure class with a rate; classes: {', '.join(FailureClass)}")
+        if not 0 <= rate <= DAY_S:  # before any float: JSON knows whole numbers of any length
+            raise ConfigError(f"rate of {name}: between none and one per second of a node, which is {DAY_S:.0f} a day")
         rates[FailureClass(name)] = float(rate)
     return FailureTable(str(value.get("name", "own")), rates, str(value.get("source", "given by the designer")))

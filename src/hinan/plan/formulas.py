@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import NormalDist
 
 from hinan.core.errors import ConfigError
 from hinan.plan.checks import not_negative, positive, ratio
 
 DAY_S = 86_400.0
+_COUNTED_ONE_BY_ONE = 1e4
 ADDITIVE_LOSS_LIMIT = 0.2
 """Above this loss the additive ETTR is too far below the exact form to be quoted (0.684 against 0.720)."""
 
@@ -221,6 +223,10 @@ def spares_quantile(*, mean_out: float, quantile: float = 0.99) -> int:
     ratio(quantile=quantile)
     if quantile == 1.0:
         raise ConfigError("no number of spares suffices always: give a quantile below 1")
+    if quantile > 0 and mean_out > _COUNTED_ONE_BY_ONE:
+        # Cornish-Fisher: a normal number with the skew of the Poisson one; here within one of the sum below.
+        z = NormalDist().inv_cdf(quantile)
+        return max(0, math.ceil(mean_out + z * math.sqrt(mean_out) + (z**2 - 1) / 6 - 0.5))
     chance, out = 0.0, -1
     most = mean_out + 40 * math.sqrt(mean_out) + 100  # sums of floats may end a hair below the quantile
     while chance < quantile and out < most:

@@ -11,7 +11,7 @@ import math
 
 from hinan.core.errors import ConfigError
 from hinan.core.units import parse_bytes, parse_bytes_per_s, parse_seconds
-from hinan.plan.checks import not_negative, positive, ratio
+from hinan.plan.checks import imaginable, not_negative, positive, ratio
 
 _COUNTS = ("gpus", "gpus_per_node", "interruptions", "job_nodes", "mttf_nodes", "nodes", "ranks", "ranks_per_node")
 """Whole, one or more."""
@@ -34,6 +34,7 @@ def read_input(name: str, text: str, *, many: bool) -> float | list[float]:
 
 
 def _check(name: str, value: float) -> None:
+    imaginable(value, f"{name}={value:g}")
     if name in _SHARES:
         ratio(**{name: value})
     elif name in (*_COUNTS, *_COUNTS_OR_NONE):

@@ -91,6 +91,7 @@ def _ranges(levels: Sequence[Level], bounds: Bounds) -> tuple[list[float], list[
             raise Infeasible(
                 [f"tier {level.name} can save every {low:.4g} s at most, the redo limit asks for {high:.4g} s"],
                 {},
+                missed_by=low / high if high > 0 else math.inf,
             )
     return least, most
 
@@ -102,6 +103,7 @@ def _check_fixed(first: Level, fixed_s: float, least_s: float, quantum_s: float 
     raise Infeasible(
         [f"a save to {first.name} every {fixed_s:.4g} s: its copy and drain allow one every {least_s:.4g} s at most"],
         {"interval": f"{nearest_s:.9g}s"},
+        missed_by=least_s / fixed_s,
     )
 
 
@@ -121,6 +123,7 @@ def _check_stall_budget(levels: Sequence[Level], most: Sequence[float], bounds: 
                 f"{_percent(bounds.max_stall_ratio)} are allowed"
             ],
             _stall_allowed(lowest * 1.02),
+            missed_by=lowest / bounds.max_stall_ratio,
         )
 
 

@@ -98,7 +98,7 @@ def read_policy(path: Path, base: Policy) -> Policy:
     """
     try:
         words = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"policy {path}: {error}") from error
     unknown = sorted(set(words) - {"name", "spares", "evict_above", "evict_after", "every"})
     if unknown:

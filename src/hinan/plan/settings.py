@@ -16,7 +16,7 @@ from typing import Any
 
 from hinan.core.errors import ConfigError
 from hinan.core.units import parse_bytes, parse_bytes_per_s, parse_seconds
-from hinan.plan.checks import Infeasible
+from hinan.plan.checks import Infeasible, imaginable
 from hinan.plan.failures import DAY_S, FailureTable, Tier, table, table_from_json
 from hinan.plan.machines import machine
 
@@ -112,7 +112,7 @@ def _duration(text: str) -> float:
 
 
 def _duration_or_zero(text: str) -> float:
-    return 0.0 if text.strip() == "0" else parse_seconds(text)
+    return 0.0 if text.strip() == "0" or parse_seconds(text) == 0 else _duration(text)
 
 
 def _size(text: str) -> float:
@@ -126,11 +126,15 @@ def _number_above_zero(text: str, what: str, example: str) -> float:
         value = math.nan
     if not 0 < value < math.inf:
         raise ConfigError(f"{text!r} is not a {what} above zero; write it like {example}", value=text)
+    imaginable(value, text)
     return value
 
 
 def _rate(text: str) -> float:
-    return _number_above_zero(text, "rate", "'0.00379'")
+    rate = _number_above_zero(text, "rate", "'0.00379'")
+    if rate > DAY_S:
+        raise ConfigError(f"{text!r} a day is more than one failure per second of every node", value=text)
+    return rate
 
 
 def _price(text: str) -> float:
@@ -164,7 +168,7 @@ def _mode(text: str) -> str:
 
 
 def _peers(text: str) -> int:
-    if not text.strip().isdigit() or int(text) > 8:
+    if not re.fullmatch(r"[0-8]", text.strip()):
         raise ConfigError(f"{text!r}: peer copies are a whole number from 0 to 8", value=text)
     return int(text)
 
@@ -175,7 +179,7 @@ def _table(text: str) -> FailureTable:
         return table(text)
     try:
         return table_from_json(json.loads(path.read_text(encoding="utf-8-sig")))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"failure table {text}: {error}") from error
 
 
@@ -206,7 +210,7 @@ SETTINGS: Mapping[str, Setting] = {
     "step": Setting(_duration, "5s", "training step; intervals then come in whole steps"),
     "hidden": Setting(parse_ratio, "0.8", "share of the copy hidden behind forward and backward"),
     "stall": Setting(_duration, "5min", "training time one save to the fastest tier takes"),
-    "floor": Setting(_duration, "5ms", "stall that no bandwidth removes"),
+    "floor": Setting(_duration_or_zero, "5ms", "stall that no bandwidth removes"),
     "drain": Setting(_duration, "5min", "time to drain to the shared tier"),
     "store-bandwidth": Setting(parse_bandwidth, "100GB/s", "shared store, writing, whole job"),
     "store-read-bandwidth": Setting(parse_bandwidth, "200GB/s", "shared store, reading, whole job"),
@@ -250,6 +254,8 @@ def read(settings: Mapping[str, str]) -> dict[str, Any]:
             raise ConfigError(f"no setting {name!r}; known: {', '.join(SETTINGS)}", name=name)
         try:
             values[name] = SETTINGS[name].parse(text)
+            if isinstance(values[name], int | float):
+                imaginable(values[name], text)
         except ConfigError as error:
             raise Infeasible([f"--{name}: {error}"], {name: SETTINGS[name].example}) from error
     return values

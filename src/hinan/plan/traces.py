@@ -89,6 +89,8 @@ def read_trace(path: Path, *, nodes: int | None = None, first_day: float | None 
     """
     try:
         events = json.loads(path.read_text(encoding="utf-8-sig"))
+    except RecursionError as error:
+        raise ConfigError(f"trace {path}: brackets in brackets without end: no list of events") from error
     except (OSError, ValueError) as error:
         raise ConfigError(f"trace {path}: {error}") from error
     if not isinstance(events, list) or not events:
@@ -148,17 +150,33 @@ def _taken(guesses: Mapping[str, str]) -> list[str]:
     return [f"{', '.join(guesses.values())}; {' and '.join(guesses)} say{'s' * (len(guesses) == 1)} otherwise"]
 
 
+_FAULT = '{"Class": "GPU", "Desc": "GPU ECC Error"}'
+_EXAMPLE = f'{{"node_id": "n1", "event_time": 3.5, "event_type": "fault_start", "fault_type": {_FAULT}}}'
+
 Row = tuple[str, float, str, dict[str, str]]
 """Node, time [s], start or end, the fault."""
 
 
 def _event(event: Any, index: int, path: Path) -> Row:
+    where = f"trace {path}: event {index}"
+    if not isinstance(event, dict):
+        raise ConfigError(f"{where} is not readable: an object like {_EXAMPLE} was expected")
+    missing = [name for name in ("node_id", "event_time", "event_type") if name not in event]
+    if missing:
+        raise ConfigError(f"{where} is not readable: no {', '.join(missing)} in it; an event is like {_EXAMPLE}")
     try:
         at_s = float(event["event_time"]) * DAY_S
-        kind, fault = str(event["event_type"]), dict(event.get("fault_type") or {})
-        node = str(event["node_id"])
-    except (TypeError, KeyError, ValueError) as error:
-        raise ConfigError(f"trace {path}: event {index} is not readable: {error!r}") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ConfigError(
+            f"{where} is not readable: event_time is a number of days, not {_short(event['event_time'])}"
+        ) from error
+    kind, node, fault = str(event["event_type"]), str(event["node_id"]), event.get("fault_type") or {}
+    if not isinstance(fault, dict):
+        raise ConfigError(f"{where} is not readable: fault_type is an object like {_FAULT}, not {_short(fault)}")
+    fault = {name: text for name, text in fault.items() if text is not None}
+    odd = next((name for name, text in fault.items() if not isinstance(text, str)), None)
+    if odd is not None:
+        raise ConfigError(f"{where} is not readable: {odd} of its fault_type is a text, not {_short(fault[odd])}")
     if not math.isfinite(at_s) or at_s < 0 or kind not in ("fault_start", "fault_end"):
         raise ConfigError(f"trace {path}: event {index} has time {at_s / DAY_S} d and type {kind!r}")
     if at_s > LONGEST_D * DAY_S:
@@ -167,6 +185,11 @@ def _event(event: Any, index: int, path: Path) -> Row:
             "event_time counts days from the start of the trace"
         )
     return node, at_s, kind, fault
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 def _once(rows: Sequence[Row]) -> tuple[list[Row], tuple[str, ...]]:
