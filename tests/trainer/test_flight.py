@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 import torch
@@ -63,6 +64,40 @@ def test_after_an_interrupted_gate_the_watch_goes_on(monkeypatch: pytest.MonkeyP
         go.set()
         flight.land()
     assert flight.torn == "t"
+
+
+class Tripping:
+    """A lock whose holder is interrupted as he lets go of it."""
+
+    def __init__(self, lock: Any) -> None:
+        self._lock, self.has_tripped = lock, False
+
+    def __enter__(self) -> None:
+        self._lock.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self._lock.__exit__(*error)
+        self.has_tripped = True
+        interrupted()
+
+
+@pytest.mark.parametrize("at", ["the look", "the end"])
+def test_whoever_is_interrupted_as_the_gate_opens_keeps_nobody_waiting(at: str) -> None:
+    """A-HANG-1: also where the gate itself compares, and the landing thread waits for that."""
+    tensor, lock = torch.ones(8), threading.RLock()
+    flight = Flight(started(tensor), frozenset({"o"}), [], lambda flight: None, check_bits=True)
+    flight._lock = Tripping(lock)  # type: ignore[assignment]
+    if at == "the end":
+        flight._judge = lambda: None  # type: ignore[method-assign]
+    with pytest.raises(TimeoutError, match="own watchdog"):
+        flight.hold(["o"])
+    assert flight._lock.has_tripped  # type: ignore[attr-defined]
+    flight._lock = lock
+    flight.finish()
+    landing = threading.Thread(target=flight.land, daemon=True)
+    landing.start()
+    assert flight.wait(10)
+    assert (flight.torn, flight.failure) == (None, None)
 
 
 def test_a_copy_that_failed_is_given_up_whoever_waits_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -162,9 +162,11 @@ class Flight:
         order()
         if self._check_bits:
             self._compare()
+        # Ordering: a handler may raise between any two lines. The trainer does not look again at a flight that is passed:
+        # by then nobody may be left waiting for him. One that may end, and is not passed, is passed once more.
+        self._may_end.set()
         with self._lock:  # a look that has begun ends before the trainer may write
             self._is_passed = True
-        self._may_end.set()
         self.waited_s += time.monotonic() - began
         self._forget()
 
