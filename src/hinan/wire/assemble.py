@@ -1,7 +1,7 @@
 """The conclusions on a machine that every reader leaves to us.
 
-Owns:      parents from bus numbers, port kinds from the tree. GPUs are numbered by `gpus`; several
-           descriptions are one before they come here (`merge`).
+Owns:      port kinds from the tree, which `tree` draws. GPUs are numbered by `gpus`; several descriptions are one before
+           they come here (`merge`).
 Promises:  assembling what is assembled changes nothing.
 Relies on: `nvidia-smi`, NVML and nvbandwidth counting GPUs in PCI address order, unless the source says an index.
 """
@@ -11,17 +11,17 @@ from __future__ import annotations
 import msgspec
 
 from hinan.wire import disputes
-from hinan.wire.address import split_address
 from hinan.wire.gpus import number_gpus
 from hinan.wire.identity import virtual_vendor
 from hinan.wire.model import Function, Link, Machine, Port, Role
 from hinan.wire.sriov import with_physical
 from hinan.wire.suspects import mark_suspects
+from hinan.wire.tree import connect
 
 
 def assemble(machine: Machine) -> Machine:
     """The machine with parents, ports, suspects, GPU numbers and signs of virtualisation."""
-    functions = _connect(with_physical(machine.functions))
+    functions = connect(with_physical(machine.functions))
     functions = _name_ports(functions)
     functions = mark_suspects(_without_emulated_links(functions))
     virtual = machine.virtual + _hypervisors(functions)
@@ -33,56 +33,12 @@ def assemble(machine: Machine) -> Machine:
     return msgspec.structs.replace(known, notes=tuple(dict.fromkeys(machine.notes + notes)))
 
 
-def _connect(functions: dict[str, Function]) -> dict[str, Function]:
-    """Parents from bus numbers, where the source drew none."""
-    bridges: dict[int, list[Function]] = {}
-    for function in functions.values():
-        if function.buses is not None:
-            bridges.setdefault(split_address(function.address)[0], []).append(function)
-    found = {}
-    for address, function in sorted(functions.items()):
-        placed = function
-        if function.parent is None and not function.at_root:
-            placed = _placed(function, bridges.get(split_address(address)[0], []))
-        if placed.parent is not None and placed.parent not in functions:
-            placed = msgspec.structs.replace(placed, parent=None)
-        found[address] = placed
-    return _without_loops(found)
-
-
-def _placed(function: Function, bridges: list[Function]) -> Function:
-    """Below the bridge of its domain whose range holds the bus most tightly; another secondary bus means a gap."""
-    bus = split_address(function.address)[1]
-    holding = [b for b in bridges if _covers(b, bus) and b is not function]
-    above = min(holding, key=lambda b: (b.buses.subordinate - b.buses.secondary if b.buses else 0, b.address), default=None)
-    if above is not None and above.buses is not None:
-        return msgspec.structs.replace(function, parent=above.address, gap_above=above.buses.secondary != bus)
-    top = function.role is Role.BRIDGE and function.port is None and function.buses is not None
-    return msgspec.structs.replace(function, at_root=top)
-
-
-def _covers(bridge: Function, bus: int) -> bool:
-    return bridge.buses is not None and bridge.buses.primary < bridge.buses.secondary <= bus <= bridge.buses.subordinate
-
-
-def _without_loops(functions: dict[str, Function]) -> dict[str, Function]:
-    """A parent chain that returns to itself (damaged bus numbers) is cut at the function where it was noticed."""
-    sound: set[str] = set()  # from here up there is no loop
-    for address, function in list(functions.items()):
-        seen = {address}
-        at = functions.get(address, function)
-        while at.parent is not None and at.parent in functions and at.address not in sound:
-            if at.parent in seen:
-                functions[at.address] = msgspec.structs.replace(at, parent=None, gap_above=False)
-                break
-            seen.add(at.parent)
-            at = functions[at.parent]
-        sound |= seen
-    return functions
-
-
 def _name_ports(functions: dict[str, Function]) -> dict[str, Function]:
-    """Ports where the source has no Express capability: root port, then upstream and downstream in turns."""
+    """Ports where the source has no Express capability: root port, then upstream and downstream in turns.
+
+    A switch in one line (NCCL) of which another source tells bus numbers is one of its ports there.
+    """
+    functions = {a: msgspec.structs.replace(f, port=None) if _is_one_port(f) else f for a, f in functions.items()}
     with_bridges = {f.parent for f in functions.values() if f.role is Role.BRIDGE}
     ports: dict[str, Port | None] = {}
     for function in functions.values():
@@ -94,6 +50,10 @@ def _name_ports(functions: dict[str, Function]) -> dict[str, Function]:
         for each in reversed(chain):
             ports[each.address] = _port(each, ports.get(each.parent or ""), each.address in with_bridges)
     return {address: msgspec.structs.replace(f, port=ports[address]) for address, f in functions.items()}
+
+
+def _is_one_port(function: Function) -> bool:
+    return function.port is Port.SWITCH and function.buses is not None
 
 
 def _port(function: Function, above: Port | None, bridges_below: bool) -> Port | None:

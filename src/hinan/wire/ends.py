@@ -11,7 +11,7 @@ Relies on: every function's link being the one towards its peer: a port that fac
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -19,6 +19,7 @@ from hinan.wire.families import is_card_bridge, is_tunnel
 from hinan.wire.join import link_is_disputed
 from hinan.wire.link import completion_ceiling_bytes_per_s, payload_of_raw, write_ceiling_bytes_per_s
 from hinan.wire.model import Function, Link, Machine, Port, Role
+from hinan.wire.suspects import SLOW_GT_S
 
 _T = TypeVar("_T", int, float)
 _FACING_DOWN = (Port.ROOT, Port.DOWN)
@@ -41,12 +42,19 @@ class PathLink(msgspec.Struct, frozen=True):
     @property
     def cap_gt_s(self) -> float | None:
         """What both ends can do [GT/s]."""
-        return _least(link.cap_gt_s for link in self._told)
+        return _least((*(link.cap_gt_s for link in self._told), *self._both("cap_gt_s", "both_gt_s")))
 
     @property
     def cap_width(self) -> int | None:
         """Lanes that both ends have."""
-        return _least(link.cap_width for link in self._told)
+        return _least((*(link.cap_width for link in self._told), *self._both("cap_width", "both_width")))
+
+    def _both(self, cap: str, together: str) -> list[Any]:
+        """What a source says of the link as a whole; not where each end is told, nor a speed that a link at rest has."""
+        if len(self.ends) == 2 and all(getattr(end.link, cap) is not None for end in self.ends):
+            return []
+        told = [getattr(link, together) for link in self._told]
+        return [value for value in told if together != "both_gt_s" or (value or 0.0) > SLOW_GT_S]
 
     @property
     def now_gt_s(self) -> float | None:
@@ -97,7 +105,12 @@ class PathLink(msgspec.Struct, frozen=True):
     def narrow_end(self, mps_bytes: int) -> Function:
         """The end that limits the link by itself; the nearer one where neither does."""
         rate = self.ceiling_bytes_per_s(mps_bytes)
-        return next((end for end in self.ends if PathLink((end,)).ceiling_bytes_per_s(mps_bytes) == rate), self.ends[0])
+        return next((end for end in self.ends if _by_itself(end).ceiling_bytes_per_s(mps_bytes) == rate), self.ends[0])
+
+
+def _by_itself(end: Function) -> PathLink:
+    link = msgspec.structs.replace(end.link, both_gt_s=None, both_width=None)
+    return PathLink((msgspec.structs.replace(end, link=link),))
 
 
 def _least(values: Iterable[_T | None]) -> _T | None:

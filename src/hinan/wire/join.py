@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from hinan.wire.model import Function, Link, Machine, Role
+from hinan.wire.model import Function, Link, Machine, Port, Role
 
 NCCL = "NCCL topology"
 _IDENTITY = ("device_id", "class_code")
@@ -25,19 +25,38 @@ def join_functions(strong: Function, weak: Function, *, smaller_end: bool = Fals
     """`strong` with its unknown fields taken from `weak`, and without those on which the two contradict each other.
 
     Args:
-        smaller_end: `weak` tells of a link the smaller capability of its two ends (NCCL); less is no contradiction.
+        smaller_end: `weak` tells of a link the smaller capability of its two ends (NCCL); less is no contradiction, and
+            says what the other end can do.
     """
-    changes: dict[str, Any] = {}
-    for name in Function.__struct_fields__:
+    changes: dict[str, Any] = _place(strong, weak)
+    for name in set(Function.__struct_fields__) - changes.keys():
         mine, other = getattr(strong, name), getattr(weak, name)
         if mine in (None, (), False) and other not in (None, (), False):
             changes[name] = other
     if strong.role is Role.OTHER and strong.class_code is None:
         changes["role"] = weak.role
     link = {f: getattr(weak.link, f) for f in Link.__struct_fields__ if getattr(strong.link, f) in (None, False)}
+    link |= _both_ends(strong.link, weak.link) if smaller_end else {}
     filled = msgspec.structs.replace(strong, link=msgspec.structs.replace(strong.link, **link), **changes)
     disputed = _disputes(strong, weak, smaller_end=smaller_end)
     return _without(filled, disputed, same_role=strong.role is weak.role) if disputed else filled
+
+
+def _place(strong: Function, weak: Function) -> dict[str, Any]:
+    """Where it stands, as one source draws it: what is above, and whether it is a switch in one line or a port of it.
+
+    A parent across a gap is a guess from bus numbers, which `tree` makes again.
+    """
+    told = strong.at_root or (strong.parent is not None and not strong.gap_above)
+    source = strong if told or not (weak.parent or weak.at_root) else weak
+    port = strong.port if source is strong and weak.port is Port.SWITCH else strong.port or weak.port
+    return {"parent": source.parent, "gap_above": source.gap_above, "at_root": source.at_root, "port": port}
+
+
+def _both_ends(mine: Link, smaller: Link) -> dict[str, float | int]:
+    """Of a link that can do less than this end of it: what it can do."""
+    pairs = (("both_gt_s", mine.cap_gt_s, smaller.cap_gt_s), ("both_width", mine.cap_width, smaller.cap_width))
+    return {name: less for name, own, less in pairs if own is not None and less is not None and less < own}
 
 
 def _disputes(strong: Function, weak: Function, *, smaller_end: bool) -> dict[str, tuple[str, ...]]:

@@ -58,12 +58,15 @@ class Link(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     cap: what it can do. now: what it does at the moment of reading (an idle GPU lowers it, so it is no verdict).
     now_bytes_per_s: after encoding, one direction, for sources that print a bandwidth and no speed (hwloc).
+    both: what its two ends can do together, where a source that tells of one end only says less than that end (NCCL).
     suspect: the source calls it capability, but nothing else in the machine agrees (see suspects.py).
     busy: it was read while a copy ran, so that `now` is a verdict (see ends.py).
     """
 
     cap_gt_s: Rate | None = None
     cap_width: Count | None = None
+    both_gt_s: Rate | None = None
+    both_width: Count | None = None
     now_gt_s: Rate | None = None
     now_width: Count | None = None
     now_bytes_per_s: Rate | None = None

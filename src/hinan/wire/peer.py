@@ -15,10 +15,10 @@ from itertools import takewhile
 
 import msgspec
 
-from hinan.wire.address import split_address
 from hinan.wire.model import Function, Machine, Port, Role
 from hinan.wire.path import Path, path_up
 from hinan.wire.sriov import is_virtual
+from hinan.wire.tree import holds_bus
 
 
 def common_bridge(machine: Machine, one: str, other: str) -> str | None:
@@ -120,17 +120,9 @@ def _meet_at_root(one: Path, other: Path) -> bool:
     if one.complete and other.complete:
         return True
     return any(
-        path.complete and path.hops[-1].buses is not None and not _covers_bus(path.hops[-1], stranger.hops[0].address)
+        path.complete and path.hops[-1].buses is not None and not holds_bus(path.hops[-1], stranger.hops[0].address)
         for path, stranger in ((one, other), (other, one))
         if stranger.hops
-    )
-
-
-def _covers_bus(bridge: Function, address: str) -> bool:
-    """Is the bus of this address one of those behind the bridge?"""
-    (domain, bus, _, _), behind = split_address(address), bridge.buses
-    return (
-        behind is not None and split_address(bridge.address)[0] == domain and behind.secondary <= bus <= behind.subordinate
     )
 
 
