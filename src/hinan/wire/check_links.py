@@ -16,7 +16,7 @@ from hinan.wire.findings import Finding
 from hinan.wire.link import write_ceiling_bytes_per_s
 from hinan.wire.measured import best_measurement
 from hinan.wire.model import Link, Measurement
-from hinan.wire.path import path_up, shares_at_once
+from hinan.wire.path import crossed, shares_at_once
 from hinan.wire.placement import node_for_gpu
 
 
@@ -137,7 +137,7 @@ def shared(case: Case) -> Iterator[Finding]:
 def _crowded(case: Case, gpus: list[str]) -> tuple[str | None, int]:
     """The hop nearest the root that the most other GPUs cross, and how many."""
     best: tuple[int, str | None] = (0, None)
-    ways = [{hop.address for hop in path_up(case.machine, gpu).hops} for gpu in gpus]
+    ways = [crossed(case.machine, gpu) for gpu in gpus]
     for hop in case.path.hops:
         count = sum(hop.address in way for way in ways) - 1
         if count and count >= best[0]:

@@ -117,15 +117,20 @@ def _traffic(machine: Machine) -> dict[str, list[Function]]:
     """Each function -> devices at or below it that send to RAM, in address order; virtual functions are not told."""
     found: dict[str, list[Function]] = {}
     for _, function in sorted(machine.functions.items()):
-        at: Function | None = function
-        crossed: set[str] = set()
-        if function.role not in TRAFFIC or is_virtual(function, machine.functions):
-            continue
-        while at is not None and at.address not in crossed:
-            crossed.add(at.address)
-            found.setdefault(at.address, []).append(function)
-            at = machine.functions.get(at.parent or "")
+        if function.role in TRAFFIC and function.off_bus is None and not is_virtual(function, machine.functions):
+            for address in crossed(machine, function.address):
+                found.setdefault(address, []).append(function)
     return found
+
+
+def crossed(machine: Machine, device: str) -> tuple[str, ...]:
+    """Every function that traffic of a device to RAM is known to cross, itself first; also above a gap in its path."""
+    found: dict[str, None] = {}
+    at = machine.functions.get(device)
+    while at is not None and at.address not in found:
+        found[at.address] = None
+        at = machine.functions.get(at.parent or "")
+    return tuple(found)
 
 
 def shares_at_once(machine: Machine) -> dict[str, float | None]:
@@ -136,24 +141,28 @@ def shares_at_once(machine: Machine) -> dict[str, float | None]:
 def fair_shares(machine: Machine, devices: Iterable[str]) -> dict[str, float | None]:
     """Bytes/s for each device when all send to RAM at once: max-min fair over the links they share.
 
-    Links fill together; when one is full, the devices that cross it stop and the others go on. None for a device whose
-    path is not known up to the root, and for all if the sources are of different machines: nobody can say who shares.
+    Links fill together; when one is full, the devices that cross it stop and the others go on. A device whose own rate is
+    not known takes its part of the links that it is known to cross. None for such a device, for one whose path is not known
+    up to the root, and for all if the sources are of different machines: nobody can say who shares.
     """
     if machine.mixed is not None:
         return dict.fromkeys(devices)
-    paths = {device: path_up(machine, device) for device in devices}
+    ways = {device: crossed(machine, device) for device in devices}
+    paths = {device: path_up(machine, device) for device in ways}
     usable = {d: p for d, p in paths.items() if p.complete and path_ceiling(p)[0] is not None}
     capacity: dict[str, float] = {}
-    users: dict[str, set[str]] = {}
-    for device, path in usable.items():
+    for path in usable.values():
         mps = mps_of(path.hops) or ASSUMED_MPS_BYTES
         for link in links_of(path.hops):
             ceiling = link.ceiling_bytes_per_s(mps)
             if ceiling is not None:
                 capacity[link.key] = min(ceiling, capacity.get(link.key, ceiling))
-                users.setdefault(link.key, set()).add(device)
+    users: dict[str, set[str]] = {key: set() for key in capacity}
+    for device, way in ways.items():
+        for key in users.keys() & set(way):
+            users[key].add(device)
     shares = _fill(capacity, users)
-    return {device: shares.get(device) for device in paths}
+    return {device: shares.get(device) if device in usable else None for device in ways}
 
 
 def _fill(capacity: Mapping[str, float], users: Mapping[str, set[str]]) -> dict[str, float]:

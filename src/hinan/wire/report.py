@@ -102,7 +102,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     reported_bytes_per_s: float | None
     nic: str | None
     legs: tuple[LegReport, ...]
-    gpus: int
+    gpus: int  # that evacuate: those that answer on the bus
     virtual: tuple[str, ...]
     sources: tuple[str, ...]
     notes: tuple[str, ...]
@@ -168,7 +168,7 @@ def report_gpu(machine: Machine, gpu: Gpu, question: Question) -> Report:
         reported_bytes_per_s=machine.coherent_bytes_per_s if coherent else None,
         nic=nic_for_gpu(machine, gpu.index).nic,
         legs=_legs(machine, gpu, question) if not coherent else (),
-        gpus=len(machine.gpus),
+        gpus=sum(each.off_bus is None for each in machine.gpus),
         virtual=machine.virtual,
         sources=machine.sources,
         notes=notes_for(machine, gpu, path, placement, question),
