@@ -42,6 +42,7 @@ def check_gpu(machine: Machine, gpu: Gpu, question: Question) -> tuple[Finding, 
     if coherent is None:
         found = [
             *check_links.measured(case),
+            *check_links.measured_with_all(case),
             *check_links.payloads(case),
             *check_links.widths(case),
             *check_links.speeds(case),

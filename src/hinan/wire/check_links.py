@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from hinan.wire import effects
 from hinan.wire.address import short_address
-from hinan.wire.case import IMPOSSIBLE_RATIO, Case
+from hinan.wire.case import IMPOSSIBLE_RATIO, PROVEN_RATIO, Case
 from hinan.wire.ends import PathLink, links_of
 from hinan.wire.families import is_tunnel
 from hinan.wire.findings import Finding
 from hinan.wire.link import write_ceiling_bytes_per_s
-from hinan.wire.measured import best_measurement
+from hinan.wire.measured import best_measurement, measured_at_once
 from hinan.wire.model import Link, Measurement
 from hinan.wire.path import crossed, shares_at_once
 from hinan.wire.placement import node_for_gpu
@@ -48,6 +49,29 @@ def _too_fast(case: Case, measured: Measurement, ratio: float) -> Iterator[Findi
         "nothing is faster than its links: the log is of another machine or GPU, or a link is told wrongly",
         "measure on this machine, or read it again",
     )  # fmt: skip
+
+
+def measured_with_all(case: Case) -> Iterator[Finding]:
+    """The same while all GPUs copy, against the share of the links: far below it, something narrower is shared by all."""
+    best = measured_at_once(case.machine, case.gpu)
+    share = shares_at_once(case.machine).get(case.gpu.address or "")
+    if best is None or not share or len(case.machine.evacuating) < 2:
+        return
+    ratio = best.bytes_per_s / share
+    said = f"measured {best.bytes_per_s / 1e9:.1f} GB/s while all copy ({best.source})"
+    if ratio > IMPOSSIBLE_RATIO:
+        yield case.finding(
+            "above-ceiling", case.gpu.address, f"{said}, {ratio:.0%} of its share of the links",
+            "nothing is faster than its links: the log is of another machine, or a link or a sharer is told wrongly",
+            "measure on this machine, or read it again",
+        )  # fmt: skip
+    elif ratio < PROVEN_RATIO:
+        yield case.finding(
+            "below-share", case.gpu.address, f"{said} of {share / 1e9:.1f} that its links leave it: {ratio:.0%}",
+            "what all GPUs share beside the links is narrower: DRAM writes of a node, or the link between sockets",
+            "spread the buffers over the GPUs' own nodes, or stagger the ranks; the planner takes the measured rate",
+            effects.more_s(case.question.state_bytes, best.bytes_per_s, share),
+        )  # fmt: skip
 
 
 def payloads(case: Case) -> Iterator[Finding]:

@@ -9,6 +9,8 @@ Promises:  pinned device-to-host copies by the copy engine only; never a value o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from hinan.wire.identity import gpu_name
@@ -78,31 +80,58 @@ def _vendor_of(m: Measurement) -> int | None:
 
 
 def best_measurement(machine: Machine, gpu: Gpu, node: int | None, what: str = "d2h") -> Measurement | None:
-    """The fastest plateau on the GPU's own node, or on any node where the log or the machine tells none."""
+    """The fastest plateau on the GPU's own node, else of logs that tell no node; on any where the machine tells none.
+
+    Never one of another node: what that costs is not known, and it is no word on the GPU's own way.
+    """
     found = tuple(m for m in measurements_of(machine, gpu, what) if _fills_the_link(m))
-    local = tuple(m for m in found if node is not None and m.numa_node == node) or found
+    if node is not None:
+        local = tuple(m for m in found if m.numa_node == node)
+        found = local or tuple(m for m in found if m.numa_node is None)
+    return _fastest(found)
+
+
+def only_elsewhere(machine: Machine, gpu: Gpu, node: int | None) -> tuple[Measurement, ...]:
+    """Measurements of this GPU when all of them are of other nodes than its own; one of each source and node."""
+    found = [m for m in measurements_of(machine, gpu) if _fills_the_link(m)]
+    if node is None or any(m.numa_node in (node, None) for m in found):
+        return ()
+    return tuple({(m.source, m.numa_node): m for m in found}.values())
+
+
+def _fastest(found: Sequence[Measurement]) -> Measurement | None:
     groups: dict[tuple[str, int | None], list[Measurement]] = {}
-    for m in local:
+    for m in found:
         groups.setdefault((m.source, m.numa_node), []).append(m)
     return max((_plateau(group) for group in groups.values()), key=lambda m: m.bytes_per_s, default=None)
 
 
 def measured_at_once(machine: Machine, gpu: Gpu) -> Measurement | None:
-    """The GPU's rate while all others evacuate too; None where the stopwatch did not run on all of them."""
-    mine = best_measurement(machine, gpu, None, ALL_AT_ONCE)
-    if mine is None or at_once_counts(machine)[0] < at_once_counts(machine)[1]:
-        return None
-    return mine
+    """The GPU's rate while all others evacuate too; None where no run of a stopwatch was on all of them."""
+    measured, evacuating = at_once_counts(machine)
+    return _fastest(_at_once(machine, gpu, evacuating)) if measured >= evacuating else None
 
 
 def at_once_counts(machine: Machine) -> tuple[int, int]:
-    """GPUs that were measured while others copied too, and GPUs that evacuate."""
+    """GPUs that were measured while others copied too, the most in one run; and GPUs that evacuate.
+
+    Runs are not added: two GPUs that copied alone, one after the other, are not two at once.
+    """
     return remembered(machine, "at_once_counts", lambda: _at_once_counts(machine))
 
 
 def _at_once_counts(machine: Machine) -> tuple[int, int]:
     evacuating = [gpu for gpu in machine.gpus if gpu.off_bus is None]
-    return sum(best_measurement(machine, gpu, None, ALL_AT_ONCE) is not None for gpu in evacuating), len(evacuating)
+    whole = [gpu for gpu in evacuating if _at_once(machine, gpu, len(evacuating))]
+    runs = [m.at_once or 1 for gpu in evacuating for m in _at_once(machine, gpu)]
+    part = max((len(whole), *(run for run in runs if run < len(evacuating))))
+    return len(evacuating) if evacuating and len(whole) == len(evacuating) else part, len(evacuating)
+
+
+def _at_once(machine: Machine, gpu: Gpu, least: int = 0) -> tuple[Measurement, ...]:
+    """Of this GPU in runs on at least so many."""
+    found = (m for m in measurements_of(machine, gpu, ALL_AT_ONCE) if _fills_the_link(m))
+    return tuple(m for m in found if (m.at_once or 1) >= least)
 
 
 def too_small_bytes(machine: Machine, gpu: Gpu, what: str = "d2h") -> int | None:

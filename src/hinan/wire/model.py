@@ -205,7 +205,8 @@ class NumaNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A bandwidth that somebody measured.
 
-    what: d2h, h2d, gds_write, gds_read, cpu_write, cpu_read; d2h_all, h2d_all: of one GPU while all others copy too.
+    what: d2h, h2d, gds_write, gds_read, cpu_write, cpu_read; d2h_all, h2d_all: of one GPU while others copy too.
+    at_once: how many GPUs copied in that run, itself included.
     """
 
     what: str
@@ -218,6 +219,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     numa_node: Count | None = None
     engine: str | None = None  # ce: copy engine, sm: a kernel
     size_bytes: Count | None = None
+    at_once: Count | None = None
 
 
 class IomemRange(msgspec.Struct, frozen=True):

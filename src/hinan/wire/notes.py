@@ -13,7 +13,7 @@ from hinan.wire.case import IMPOSSIBLE_RATIO, Question, judged
 from hinan.wire.ends import links_of
 from hinan.wire.families import TUNNEL_GT_S, is_tunnel, max_gt_s_of_gpu
 from hinan.wire.identity import NVIDIA, gpu_name
-from hinan.wire.measured import at_once_counts, best_measurement, strangers, too_small_bytes, without_place
+from hinan.wire.measured import at_once_counts, best_measurement, only_elsewhere, strangers, too_small_bytes, without_place
 from hinan.wire.model import Gpu, Machine, Role
 from hinan.wire.numbering import number_of
 from hinan.wire.path import Path, mps_of, path_ceiling, path_up
@@ -29,7 +29,7 @@ def notes_for(machine: Machine, gpu: Gpu, path: Path, placement: Placement, ques
     found = [
         *_transport(machine, gpu),
         *_links(machine, gpu, path, placement, question),
-        *_stopwatch(machine, gpu),
+        *_stopwatch(machine, gpu, placement),
         *_place(placement),
         *_at_once(machine),
         *_storage(machine, gpu),
@@ -113,7 +113,12 @@ def _links(machine: Machine, gpu: Gpu, path: Path, placement: Placement, questio
         yield "hwloc tells the present speed of links, not their capability; an idle link reads low"
 
 
-def _stopwatch(machine: Machine, gpu: Gpu) -> Iterator[str]:
+def _stopwatch(machine: Machine, gpu: Gpu, placement: Placement) -> Iterator[str]:
+    for m in only_elsewhere(machine, gpu, placement.node):
+        yield (
+            f"{m.source} measured {m.bytes_per_s / 1e9:.2f} GB/s with the buffer on node {m.numa_node}, the GPU is on node "
+            f"{placement.node}: not the rate of its own way"
+        )
     for m in strangers(machine, gpu):
         yield f"{m.source} measured another GPU ({m.gpu_name}; this one is {_known_as(machine, gpu)}): not taken"
     for source in without_place(machine):

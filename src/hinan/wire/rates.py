@@ -2,7 +2,8 @@
 
 Owns:      the choice between measured, ceiling and reported, and the words that say which it is.
 Promises:  never more than the GPU's share of links that it shares: a stopwatch that ran alone does not see the others. One
-           that ran on all GPUs at once saw also what no file tells (DRAM, sockets), and goes before all.
+           that ran on all GPUs at once saw also what no file tells (DRAM, sockets), and goes before all; also a little
+           above the share, whose payload size is often assumed. What no link can carry is left out, and said.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from hinan.wire.case import IMPOSSIBLE_RATIO
 from hinan.wire.report import Report
 
 
@@ -34,21 +36,34 @@ def rate_of(report: Report) -> Rate | None:
     who = f"GPU {gpu.index}" + (f" ({gpu.address})" if gpu.address else "")
     measured, share = report.measured_bytes_per_s, report.all_ranks_ceiling_bytes_per_s
     together = report.all_ranks_measured_bytes_per_s
-    if together is not None and (share is None or together <= share):
-        source = f"{who}: {report.all_ranks_measured_by}, all {report.gpus} GPUs at once"
+    if together is not None and (share is None or together <= share * IMPOSSIBLE_RATIO):
+        all_of_them = f", all {report.gpus} GPUs at once" if report.gpus > 1 else ""
+        source = f"{who}: {report.all_ranks_measured_by}{all_of_them}"
         return Rate(bytes_per_s=together, label="measured", source=source)
     if measured is not None and (share is None or measured <= share):
-        return Rate(bytes_per_s=measured, label="measured", source=f"{who}: {report.measured_by}")
+        return Rate(bytes_per_s=measured, label="measured", source=f"{who}: {report.measured_by}", note=_too_fast(report))
     if share is not None:
         alone = f"; alone {measured / 1e9:.1f} GB/s were measured" if measured is not None else ""
-        why = f"its share when all {report.gpus} GPUs evacuate{alone}"
-        return Rate(bytes_per_s=share, label="ceiling", source=f"{who}: {why}", note=_lost(report))
+        why = (f"its share when all {report.gpus} GPUs evacuate" if report.gpus > 1 else "alone") + alone
+        return Rate(bytes_per_s=share, label="ceiling", source=f"{who}: {why}", note=_note(report))
     if report.ceiling_bytes_per_s is not None:
         why = "alone; who shares its links is not known"
-        return Rate(bytes_per_s=report.ceiling_bytes_per_s, label="ceiling", source=f"{who}: {why}", note=_lost(report))
+        return Rate(bytes_per_s=report.ceiling_bytes_per_s, label="ceiling", source=f"{who}: {why}", note=_note(report))
     if report.reported_bytes_per_s is not None:
         return Rate(bytes_per_s=report.reported_bytes_per_s, label="reported", source=f"{who}: {report.coherent_link}")
     return None
+
+
+def _note(report: Report) -> str:
+    return "; ".join(filter(None, (_lost(report), _too_fast(report))))
+
+
+def _too_fast(report: Report) -> str:
+    together = report.all_ranks_measured_bytes_per_s
+    if together is None or report.gpu is None:
+        return ""
+    said = f"{report.all_ranks_measured_by} says {together / 1e9:.1f} GB/s of GPU {report.gpu.index} while all copy"
+    return f"{said}, more than its links can carry: not taken"
 
 
 def _lost(report: Report) -> str:

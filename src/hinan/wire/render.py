@@ -176,7 +176,8 @@ def _figures(report: Report) -> list[str]:
         )
     if report.all_ranks_measured_bytes_per_s is not None:
         rate, by = gigabytes(report.all_ranks_measured_bytes_per_s), report.all_ranks_measured_by or ""
-        lines.append(_row("", "measured", rate, report.all_ranks_measured_seconds, f"each: {by}"))
+        name, why = ("", f"each: {by}") if report.gpus > 1 else ("one GPU", by)
+        lines.append(_row(name, "measured", rate, report.all_ranks_measured_seconds, why))
     return lines + _legs(report)
 
 
@@ -281,9 +282,8 @@ def render_all(reports: Sequence[Report]) -> list[str]:
         lines.append(
             f"together {gigabytes(sum(share or 0.0 for share in shares))}; the DRAM write limit is not in any file"
         )
-    seen = dict.fromkeys(f.code + (f.at or "") for r in reports for f in r.findings)
-    for key in seen:
-        finding = next(f for r in reports for f in r.findings if f.code + (f.at or "") == key)
+    told = {(f.code, f.at, f.evidence): f for r in reversed(reports) for f in reversed(r.findings)}
+    for finding in reversed(told.values()):  # of several GPUs that say the same of one place, the first one's
         lines += wrapped("!", sentence(finding))
     lines += noted(note for note in union(r.notes for r in reports) if not (summed and note == DRAM))
     return [clip(line) for line in lines]

@@ -70,20 +70,21 @@ def _case(case: dict[str, Any], gpus: tuple[Gpu, ...]) -> Iterator[Measurement]:
 
 def _row(kind: tuple[str, str], cells: list[str], gpus: tuple[Gpu, ...]) -> Iterator[Measurement]:
     by_index = {gpu.index: gpu for gpu in gpus}
-    for index, cell in enumerate(cells):
-        value = number(cell)
-        if value:
-            gpu = by_index.get(index)
-            yield Measurement(
-                what=kind[0],
-                engine=kind[1],
-                bytes_per_s=value * 1e9,
-                source="nvbandwidth" if kind[0] in ("d2h", "h2d") else f"nvbandwidth {_NAMES[kind]}",
-                gpu_index=index,
-                vendor_id=NVIDIA,
-                gpu_address=gpu.address if gpu else None,
-                gpu_name=gpu.name if gpu else None,
-            )
+    alone = kind[0] in ("d2h", "h2d")
+    values = {index: value for index, cell in enumerate(cells) if (value := number(cell))}
+    for index, value in values.items():
+        gpu = by_index.get(index)
+        yield Measurement(
+            what=kind[0],
+            engine=kind[1],
+            bytes_per_s=value * 1e9,
+            source="nvbandwidth" if alone else f"nvbandwidth {_NAMES[kind]}",
+            gpu_index=index,
+            vendor_id=NVIDIA,
+            gpu_address=gpu.address if gpu else None,
+            gpu_name=gpu.name if gpu else None,
+            at_once=None if alone else len(values),
+        )
 
 
 def read_text(text: str) -> Machine | None:
