@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 import wire_dumps as dumps
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from test_wire_ends import MIXED
 from wire_captured import shared_folder
 from wire_machines import machine, near, report
 
@@ -162,3 +164,15 @@ def test_a_captured_server_cut_anywhere(data: st.DataObject) -> None:
     cut = without(text, data.draw(st.sets(st.sampled_from(bridges), max_size=6)))
     assume(cut)
     assert_no_less(machine(cut, nccl_of(whole)), machine(cut), machine(nccl_of(whole)))
+
+
+@pytest.mark.parametrize("other", [drawn, present])
+def test_ports_keep_their_kinds_beside_nccl(other: Callable[[Machine], Machine]) -> None:
+    """A gen 3 x16 card in a gen 4 x8 slot, from /sys without root or hwloc: ends stay joined, and nothing is wrong."""
+    whole = machine(MIXED)
+    nccl = sources.read_text(nccl_of(whole))
+    assert nccl is not None
+    joined = report(assemble(merge([other(whole), nccl])))
+    assert [hop.kind for hop in joined.hops] == ["gpu", "downstream port", "upstream port", "root port"]
+    assert near(joined.ceiling_bytes_per_s, 7.202)
+    assert joined.findings == ()

@@ -84,7 +84,11 @@ def _node(case: Case) -> Iterator[Finding]:
     cost, effect_s = effects.remote(
         case.machine, case.gpu, placement.node, buffer, case.ceiling, state, in_one_socket=bool(near)
     )
-    way = "each byte goes to another node of the same socket" if near else "each byte crosses the socket link"
+    way = {
+        True: "each byte goes to another node of the same socket",
+        False: "each byte crosses the socket link",
+        None: "each byte goes to another node, of the same socket or another, which is not told",
+    }[near]
     yield case.finding(
         "wrong-numa-node", case.gpu.address, f"buffer on node {buffer}, GPU on node {placement.node} ({placement.why})",
         f"{way}: {cost}",

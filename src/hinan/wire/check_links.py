@@ -14,7 +14,7 @@ from hinan.wire.case import IMPOSSIBLE_RATIO, PROVEN_RATIO, Case
 from hinan.wire.ends import PathLink, links_of
 from hinan.wire.families import is_tunnel
 from hinan.wire.findings import Finding
-from hinan.wire.link import write_ceiling_bytes_per_s
+from hinan.wire.link import payload_of_raw, write_ceiling_bytes_per_s
 from hinan.wire.measured import best_measurement, measured_at_once
 from hinan.wire.model import Link, Measurement
 from hinan.wire.path import crossed, shares_at_once
@@ -127,18 +127,26 @@ def _lagging(link: PathLink, read: Callable[[Link], float | None], now: float) -
 
 
 def suspects(case: Case) -> Iterator[Finding]:
-    """A link that its source calls slow above a GPU that is faster."""
+    """A link that its source calls slow, on the way of a GPU that is faster; under load a present rate is no doubt."""
     for link in links_of(case.path.hops):
         for hop in link.ends:
-            if not hop.link.suspect or link.at_gpu or is_tunnel(hop) or case.proven:
+            if not hop.link.suspect or is_tunnel(hop):
                 continue
-            now = (hop.link.now_bytes_per_s or 0) / 1e9
-            told = f"{hop.link.cap_gt_s:g} GT/s" if hop.link.cap_gt_s else f"{now:.1f} GB/s"
-            yield case.finding(
-                "link-suspect", hop.address, f"the source says {told} above a faster GPU",
-                "idle down-training or a real fault: one reading cannot tell; not used for the ceiling",
-                "read it again while a copy runs, or measure",
-            )  # fmt: skip
+            if hop.link.busy and hop.link.now_bytes_per_s is not None:
+                yield case.finding(
+                    "speed-below-capability", hop.address,
+                    f"link carries {hop.link.now_bytes_per_s / 1e9:.1f} GB/s, as a link at rest does",
+                    "read under load: a fault", "retrain or reseat; look for AER errors",
+                    case.lost_s(payload_of_raw(hop.link.now_bytes_per_s, mps_bytes=case.mps_bytes)),
+                )  # fmt: skip
+            elif not link.at_gpu and not case.proven:
+                now = (hop.link.now_bytes_per_s or 0) / 1e9
+                told = f"{hop.link.cap_gt_s:g} GT/s" if hop.link.cap_gt_s else f"{now:.1f} GB/s"
+                yield case.finding(
+                    "link-suspect", hop.address, f"the source says {told} above a faster GPU",
+                    "idle down-training or a real fault: one reading cannot tell; not used for the ceiling",
+                    "read it while a copy runs (lspci -vvv or hwloc, and --under-load), or measure",
+                )  # fmt: skip
 
 
 def shared(case: Case) -> Iterator[Finding]:

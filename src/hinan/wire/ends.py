@@ -3,7 +3,7 @@
 Owns:      which hops of a path are the two ends of one link, what the link can do, and what counts of what it does.
 Promises:  a link is as fast as its slower end and as wide as its narrower one, even if these are two ends. A state below
            that counts only where it is a fault and no rest: lanes that are lost, and a speed that was read under load. An
-           end that is suspect tells nothing.
+           end that is suspect tells nothing, unless what it tells is a present rate, read under load.
 Relies on: every function's link being the one towards its peer: a port that faces down is the upper end of a link, all
            others are the lower end (NCCL's switch in one line is that of its uplink).
 """
@@ -38,6 +38,11 @@ class PathLink(msgspec.Struct, frozen=True):
     @property
     def _told(self) -> tuple[Link, ...]:
         return tuple(end.link for end in self.ends if not end.link.suspect)
+
+    @property
+    def _present(self) -> tuple[Link, ...]:
+        """Ends whose present bandwidth bounds a copy: that of a suspect one too, where it was read while one ran."""
+        return tuple(end.link for end in self.ends if not end.link.suspect or end.link.busy)
 
     @property
     def cap_gt_s(self) -> float | None:
@@ -93,7 +98,7 @@ class PathLink(msgspec.Struct, frozen=True):
         gt_s, width = (self.cap_gt_s, self.cap_width) if as_built else self.counted
         present = [
             payload_of_raw(link.now_bytes_per_s, mps_bytes=mps_bytes)
-            for link in self._told
+            for link in (self._told if as_built else self._present)
             if link.cap_gt_s is None and link.cap_width is None and link.now_bytes_per_s is not None
         ]
         return _least([write_ceiling_bytes_per_s(gt_s, width, mps_bytes=mps_bytes), *present])

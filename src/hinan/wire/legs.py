@@ -19,6 +19,7 @@ from hinan.wire.peer import (
     Crossing,
     Meeting,
     acs_known,
+    bridge_above_gap,
     common_bridge,
     crossing,
     distance,
@@ -124,6 +125,9 @@ def _peer_ceiling(way: Crossing) -> tuple[float | None, str | None]:
 def _why(machine: Machine, gpu: str, device: str) -> str:
     ports, bridge = redirecting_ports(machine, gpu, device), common_bridge(machine, gpu, device)
     if bridge is None:
+        above = bridge_above_gap(machine, gpu, device)
+        if above is not None:
+            return f"they meet at {above.removeprefix('0000:')} or below it: bridges between are missing in the source"
         if nearness(machine, gpu, device).where is Meeting.UNKNOWN:
             return "where they meet is unknown: a path is not told up to the root complex"
         return "they meet only at the root complex: platform-dependent"

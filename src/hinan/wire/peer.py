@@ -16,7 +16,7 @@ from itertools import takewhile
 import msgspec
 
 from hinan.wire.model import Function, Machine, Port, Role
-from hinan.wire.path import Path, path_up
+from hinan.wire.path import Path, crossed, path_up
 from hinan.wire.sriov import is_virtual
 from hinan.wire.tree import holds_bus
 
@@ -25,6 +25,12 @@ def common_bridge(machine: Machine, one: str, other: str) -> str | None:
     """The lowest bridge above both; None when they meet only at the root complex, or nobody knows."""
     above = [hop.address for hop in path_up(machine, other).hops[1:]]
     return next((hop.address for hop in path_up(machine, one).hops[1:] if hop.address in above), None)
+
+
+def bridge_above_gap(machine: Machine, one: str, other: str) -> str | None:
+    """The lowest bridge that both are known to be below, across gaps in what is told: they meet there, or nearer."""
+    above = crossed(machine, other)[1:]
+    return next((hop for hop in crossed(machine, one)[1:] if hop in above), None)
 
 
 def _until(hops: tuple[Function, ...], bridge: str) -> tuple[Function, ...]:
@@ -94,9 +100,10 @@ class Meeting(IntEnum):
     """Where the bytes between two devices turn, the nearer first."""
 
     BELOW_ROOT = 0
-    REDIRECTED = 1  # a common bridge, and ACS that sends them up to the root all the same
-    AT_ROOT = 2
-    UNKNOWN = 3
+    BELOW_GAP = 1  # below the root too: bus numbers put both behind one bridge, and bridges between are missing
+    REDIRECTED = 2  # a common bridge, and ACS that sends them up to the root all the same
+    AT_ROOT = 3
+    UNKNOWN = 4
 
 
 class Nearness(msgspec.Struct, frozen=True, order=True):
@@ -111,7 +118,7 @@ class Nearness(msgspec.Struct, frozen=True, order=True):
     @property
     def kernel_distance(self) -> int | None:
         """As p2pdma counts: 4 behind one switch, -2 redirected to the root, -1 no common bridge; None: nobody knows."""
-        codes = {Meeting.REDIRECTED: -2, Meeting.AT_ROOT: -1, Meeting.UNKNOWN: None}
+        codes = {Meeting.BELOW_GAP: None, Meeting.REDIRECTED: -2, Meeting.AT_ROOT: -1, Meeting.UNKNOWN: None}
         return codes.get(self.where, self.bridges)
 
 
@@ -131,6 +138,8 @@ def nearness(machine: Machine, one: str, other: str) -> Nearness:
     if one == other:
         return Nearness(Meeting.BELOW_ROOT, 0)
     bridge = common_bridge(machine, one, other)
+    if bridge is None and bridge_above_gap(machine, one, other) is not None:
+        return Nearness(Meeting.BELOW_GAP, 0)
     if bridge is None:
         apart = _meet_at_root(path_up(machine, one), path_up(machine, other))
         return Nearness(Meeting.AT_ROOT if apart else Meeting.UNKNOWN, 0)

@@ -8,6 +8,8 @@ Never:     says that another node is slower: that must be measured (0.98x to 5x 
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import msgspec
 
 from hinan.wire.model import Gpu, Machine, NumaNode
@@ -20,17 +22,31 @@ class Placement(msgspec.Struct, frozen=True):
     why: str
 
 
-_OTHER_SOCKET_DISTANCE = 16
-"""From here on a distance (SLIT; 10 is the node itself) leads to another socket; parts of one (NPS, SNC) say 11 or 12."""
+_WITHIN, _ACROSS = 12, 20
+"""Distances (SLIT; 10 is the node itself) that say by themselves: parts of one socket (NPS, SNC) say 11 or 12; another
+socket is 20 or more (Linux assumes 20). EPYC 7001 says 16 within, old Opterons 16 between: only a gap can tell there."""
+_GAP_RATIO = 1.5
 
 
 def in_one_socket(machine: Machine, one: int, other: int) -> bool | None:
-    """Are two nodes parts of one socket? None: no source tells their distance."""
-    if machine.packages == 1:
+    """Are two nodes parts of one socket? By the number of sockets, else by their distance; None: no source tells."""
+    rows = {node.index: node.distances for node in machine.nodes if node.cpus != ()}
+    if machine.packages == 1 or one == other:
         return True
-    rows = {node.index: node.distances for node in machine.nodes}
+    if machine.packages is not None and machine.packages == len(rows):
+        return False
     told = [rows[a][b] for a, b in ((one, other), (other, one)) if b in rows.get(a, {})]
-    return min(told) < _OTHER_SOCKET_DISTANCE if told else None
+    if not told:
+        return None
+    within = _within_a_socket({d for node, row in rows.items() for far, d in row.items() if far in rows and far != node})
+    return True if min(told) <= within else False if min(told) >= _ACROSS else None
+
+
+def _within_a_socket(distances: set[int]) -> int:
+    """The largest distance within a socket: below the gap in this machine's distances, else what says so by itself."""
+    order = sorted(distances)
+    below = [near for near, far in pairwise(order) if near < _ACROSS <= far and far >= near * _GAP_RATIO]
+    return max((_WITHIN, *below))
 
 
 def gpu_by_index(machine: Machine, index: int) -> Gpu | None:

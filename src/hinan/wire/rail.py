@@ -107,6 +107,13 @@ def _near(machine: Machine, gpu: Gpu, *, labels: bool) -> tuple[_Nics, str]:
     return remembered(machine, f"near {gpu.index} {labels}", lambda: _nearest(machine, gpu, labels=labels))
 
 
+_SWITCHED = {
+    Meeting.BELOW_ROOT: "same switch",
+    Meeting.BELOW_GAP: "same switch, of which ports are missing in the source",
+    Meeting.REDIRECTED: "same switch, by way of the root complex (ACS)",
+}
+
+
 def _nearest(machine: Machine, gpu: Gpu, *, labels: bool) -> tuple[_Nics, str]:
     physical = (
         f for f in machine.functions.values() if f.role is Role.NIC and f.physical_function not in machine.functions
@@ -118,8 +125,7 @@ def _nearest(machine: Machine, gpu: Gpu, *, labels: bool) -> tuple[_Nics, str]:
         steps = {f.address: nearness(machine, place.address, f.address) for f in nics}
         nearest = min(steps.values(), default=None)
         if nearest is not None and nearest.where <= Meeting.REDIRECTED:
-            why = "same switch" if nearest.where is Meeting.BELOW_ROOT else "same switch, by way of the root complex (ACS)"
-            return _named(machine, [f for f in nics if steps[f.address] == nearest]), why
+            return _named(machine, [f for f in nics if steps[f.address] == nearest]), _SWITCHED[nearest.where]
     ranks = {other: _NEARNESS.index(word) for other, word in gpu.relations.items() if word in _NEARNESS}
     useless = machine.functions.keys() - {f.address for f in nics}
     ranks = {
