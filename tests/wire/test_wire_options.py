@@ -46,6 +46,7 @@ def test_what_would_have_no_effect_is_refused(arguments: tuple[str, ...], words:
         ("--sample", "--gpu", "1", "explain", "0x4012345000"),
         ("--sample", "--legs", "--json", "--buffer-node", "0"),
         ("--sample", "--legs", "--state", "1GB", "--gpu", "2"),
+        ("--sample", "--legs", "--under-load"),
         ("--sample", "--paths", "--gpu", "2"),
         ("--sample", "--all", "--state", "1GB", "--under-load"),
     ],

@@ -64,7 +64,7 @@ def refuse_unused(views: dict[str, bool], others: dict[str, bool]) -> None:
     if (views["--svg"] or views["--html"]) and shown and shown[0] != "--legs":
         raise ConfigError(f"--svg and --html draw the path of one GPU; leave {shown[0]} out, and say which with --gpu")
     useless = {"--all": ("--gpu",), "--paths": ("--state", "--buffer-node", "--under-load"),
-               "--legs": ("--buffer-node", "--under-load")}  # fmt: skip
+               "--legs": ("--buffer-node",)}  # fmt: skip
     unused = [name for view in shown for name in useless[view] if others[name]]
     if unused:
         raise ConfigError(f"{' and '.join(unused)} would have no effect with {shown[0]}; leave one of them out")

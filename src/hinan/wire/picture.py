@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import html as html_
 
-from hinan.wire.render import gigabytes, seconds, sentence
+from hinan.wire.figures import Figure, figures_of
+from hinan.wire.render import gigabytes, iommu_words, seconds, sentence
 from hinan.wire.report import Hop, Report
 from hinan.wire.segments import Segment, segments_of
 from hinan.wire.text import printable
@@ -127,32 +128,19 @@ def _ram(report: Report, y: int) -> list[str]:
     return [
         _rect(y),
         f'<text x="{LEFT + 14}" y="{y + 23}" class="name">RAM, {escape(node)}</text>',
-        f'<text x="{LEFT + 14}" y="{y + 43}" class="soft">IOMMU {escape(report.iommu or "unknown")}</text>',
+        f'<text x="{LEFT + 14}" y="{y + 43}" class="soft">IOMMU {escape(iommu_words(report))}</text>',
     ]
+
+
+def _figure_row(figure: Figure) -> str:
+    rate, took = gigabytes(figure.bytes_per_s), seconds(figure.duration_s) or "unknown"
+    label = figure.label if figure.bytes_per_s else "unknown"
+    return f"<tr><td>{escape(figure.way)}</td><td>{label}</td><td class=n>{escape(rate)}</td><td class=n>{took}</td></tr>"
 
 
 def html(report: Report) -> str:
     """A page with the picture, the figures with their labels, the findings and the notes."""
-    rows: tuple[tuple[str, str, float | None, float | None], ...] = (
-        ("to RAM", "ceiling", report.ceiling_bytes_per_s, report.seconds),
-        ("to RAM, measured", "measured", report.measured_bytes_per_s, report.measured_seconds),
-        (
-            f"all {report.gpus} GPUs at once, each",
-            "ceiling",
-            report.all_ranks_ceiling_bytes_per_s,
-            report.all_ranks_seconds,
-        ),
-    )
-    if report.runs_below_capability:
-        rows += (("to RAM, by capability, if nothing were lost", "ceiling", report.as_built_bytes_per_s, None),)
-    if report.all_ranks_measured_bytes_per_s is not None:
-        together, took = report.all_ranks_measured_bytes_per_s, report.all_ranks_measured_seconds
-        rows += ((f"all {report.gpus} GPUs at once, measured, each", "measured", together, took),)
-    figures = "".join(
-        f"<tr><td>{escape(name)}</td><td>{word if rate else 'unknown'}</td><td class=n>{escape(gigabytes(rate))}</td>"
-        f"<td class=n>{escape(seconds(time) or 'unknown')}</td></tr>"
-        for name, word, rate, time in rows
-    )
+    figures = "".join(map(_figure_row, figures_of(report)))
     findings = "".join(f"<li class=finding>{escape(sentence(f))}</li>" for f in report.findings) or "<li>none</li>"
     notes = "".join(f"<li>{escape(note)}</li>" for note in report.notes)
     state = f"{report.state_bytes / 1e9:.1f} GB of state" if report.state_bytes is not None else "no state size given"

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from hinan.wire.address import short_address
 from hinan.wire.check import UNKNOWN_MODE
+from hinan.wire.figures import figures_of
 from hinan.wire.findings import Finding
 from hinan.wire.legs import Leg, from_ram
 from hinan.wire.model import Machine, NumaNode, Role
@@ -117,15 +118,19 @@ def _shared(hop: Hop, machine: Machine) -> str:
     return ", ".join(named) + alone
 
 
+def iommu_words(report: Report) -> str:
+    """The mode in front of the GPU; "unknown" only where nothing says that an IOMMU is on."""
+    return report.iommu or (UNKNOWN_MODE if report.iommu_groups else "unknown")
+
+
 def _iommu(report: Report, machine: Machine) -> str:
-    unknown = UNKNOWN_MODE if machine.has_iommu_groups else "unknown"
     if machine.virtual and report.iommu in ("off", "passthrough"):
         return f"{report.iommu + ' (guest)':<21}DMA address = guest-physical address; the host's IOMMU is unknown"
     return {
         "off": "off                  DMA address = physical address",
         "passthrough": "passthrough          DMA address = physical address",
         "translated": "translates           DMA address -> page tables -> physical address",
-    }.get(report.iommu or "", unknown)
+    }.get(report.iommu or "", iommu_words(report))
 
 
 def _ram(report: Report, machine: Machine) -> str:
@@ -147,38 +152,9 @@ def _row(name: str, word: str, rate: str, duration_s: float | None, why: str) ->
     return f"{name:<12}{word:<9} {rate:>11}  {seconds(duration_s):>9}  {why}"
 
 
-BY_CAPABILITY = "by capability, if nothing were lost"
-
-
-def _seconds_of(report: Report, rate: float | None) -> float | None:
-    return report.state_bytes / rate if report.state_bytes is not None and rate else None
-
-
 def _figures(report: Report) -> list[str]:
-    mps = f"MPS {report.mps_bytes}" if report.mps_bytes else f"MPS {report.assumed_mps_bytes} assumed"
-    why = f"narrowest: {report.narrowest}, {mps}" if report.narrowest else "see below"
-    lines = [_row("to RAM", "ceiling", gigabytes(report.ceiling_bytes_per_s), report.seconds, why)]
-    if report.runs_below_capability:
-        whole = _seconds_of(report, report.as_built_bytes_per_s)
-        lines.append(_row("", "ceiling", gigabytes(report.as_built_bytes_per_s), whole, BY_CAPABILITY))
-    if report.reported_bytes_per_s:
-        lines.append(_row("", "reported", gigabytes(report.reported_bytes_per_s), None, report.coherent_link or ""))
-    of = ""
-    if report.measured_bytes_per_s and report.ceiling_bytes_per_s:
-        of = f", {report.measured_bytes_per_s / report.ceiling_bytes_per_s:.1%} of the ceiling"
-    usual = "91 to 97 % of the ceiling is usual" if report.ceiling_bytes_per_s else ""
-    by = f"{report.measured_by}{of}" if report.measured_by else usual
-    lines.append(_row("", "measured", gigabytes(report.measured_bytes_per_s), report.measured_seconds, by))
-    if report.gpus > 1:
-        rate = gigabytes(report.all_ranks_ceiling_bytes_per_s)
-        lines.append(
-            _row(f"all {report.gpus} GPUs", "ceiling", rate, report.all_ranks_seconds, "each, when all evacuate at once")
-        )
-    if report.all_ranks_measured_bytes_per_s is not None:
-        rate, by = gigabytes(report.all_ranks_measured_bytes_per_s), report.all_ranks_measured_by or ""
-        name, why = ("", f"each: {by}") if report.gpus > 1 else ("one GPU", by)
-        lines.append(_row(name, "measured", rate, report.all_ranks_measured_seconds, why))
-    return lines + _legs(report)
+    rows = [_row(f.name, f.label, gigabytes(f.bytes_per_s), f.duration_s, f.why) for f in figures_of(report)]
+    return rows + _legs(report)
 
 
 def _legs(report: Report) -> list[str]:

@@ -98,6 +98,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     measured_seconds: float | None
     measured_by: str | None
     iommu: str | None
+    iommu_groups: bool  # some device is in a group: an IOMMU is on, whatever its mode
     coherent_link: str | None
     reported_bytes_per_s: float | None
     nic: str | None
@@ -164,6 +165,7 @@ def report_gpu(machine: Machine, gpu: Gpu, question: Question) -> Report:
         measured_seconds=_seconds(question, rate),
         measured_by=measured.source if measured else None,
         iommu=mode.value if mode else None,
+        iommu_groups=machine.has_iommu_groups,
         coherent_link=coherent,
         reported_bytes_per_s=machine.coherent_bytes_per_s if coherent else None,
         nic=nic_for_gpu(machine, gpu.index).nic,
@@ -192,7 +194,8 @@ def report_without_gpu(machine: Machine, question: Question) -> Report:
         state_bytes=question.state_bytes, as_built_bytes_per_s=None, all_ranks_seconds=None,
         all_ranks_measured_bytes_per_s=None, all_ranks_measured_seconds=None, all_ranks_measured_by=None,
         measured_seconds=None, measured_by=None,
-        iommu=machine.iommu_mode.value if machine.iommu_mode else None, coherent_link=machine.coherent_link,
+        iommu=machine.iommu_mode.value if machine.iommu_mode else None,
+        iommu_groups=machine.has_iommu_groups, coherent_link=machine.coherent_link,
         reported_bytes_per_s=None, nic=None, legs=(), gpus=0, virtual=machine.virtual, sources=machine.sources,
         notes=("no GPU is known on this machine", *machine.notes),
     )  # fmt: skip
