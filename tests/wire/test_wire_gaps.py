@@ -98,6 +98,8 @@ def test_a_link_that_hwloc_read_under_load() -> None:
     assert {f.code for f in rest.findings} == {"shared-uplink"}
     assert near(busy.ceiling_bytes_per_s, 3.657)
     assert near(busy.as_built_bytes_per_s, 14.404)
+    idle = "told at its idle speed, its capability is unknown: 13:00.0"
+    assert (idle in rest.notes, idle in busy.notes) == (True, False)
     (finding,) = [f for f in busy.findings if f.code == "speed-below-capability"]
     assert (finding.at, finding.effect_s) == ("13:00.0", pytest.approx(10 / 3.657 - 10 / 14.404, rel=1e-3))
 

@@ -132,14 +132,20 @@ def test_the_order_of_nearness() -> None:
     assert [each.kernel_distance for each in order] == [4, 6, -2, -1, None]
 
 
-@pytest.mark.parametrize("missing", ["41:00.0", "40:01.0"])
-def test_a_path_that_is_not_told_meets_nowhere(missing: str) -> None:
-    """Without the switch's uplink nobody knows where GPU and drive meet; without the root port it is below the switch."""
-    start = dumps.LSPCI_VVV.index(f"{missing} PCI")
-    text = dumps.LSPCI_VVV[:start] + dumps.LSPCI_VVV[dumps.LSPCI_VVV.index("\n\n", start) + 2 :]
+@pytest.mark.parametrize(
+    ("missing", "steps", "words"),
+    [
+        (("41:00.0",), None, "they meet at 40:01.0 or below it"),
+        (("40:01.0",), 4, "stays below 41:00.0"),
+        (("40:01.0", "41:00.0"), None, "unknown: a path is not told"),
+    ],
+)
+def test_a_path_that_is_not_told_meets_nowhere(missing: tuple[str, ...], steps: int | None, words: str) -> None:
+    """Without the switch's uplink they meet below the root port; without that too nobody knows where."""
+    text = "\n\n".join(block for block in dumps.LSPCI_VVV.split("\n\n") if block.split(" ")[0] not in missing)
     leg = direct(sources.read_texts([text]), GPU, DRIVE)
-    assert leg.distance == (None if missing == "41:00.0" else 4)
-    assert ("unknown: a path is not told" in leg.why) == (missing == "41:00.0")
+    assert leg.distance == steps
+    assert words in leg.why
     assert "only at the root complex" not in leg.why
 
 

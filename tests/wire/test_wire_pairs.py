@@ -12,7 +12,7 @@ import pytest
 import wire_dumps as dumps
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from test_wire_ends import MIXED
+from test_wire_ends import MIXED, edited
 from wire_captured import shared_folder
 from wire_machines import machine, near, report
 
@@ -84,8 +84,8 @@ def assert_no_less(joined: Machine, *parts: Machine) -> None:
             for name in ("ceiling_bytes_per_s", "all_ranks_ceiling_bytes_per_s"):
                 before, after = getattr(alone, name), getattr(both, name)
                 assert before is None or (after is not None and after <= before * _WITHIN), (name, before, after)
-            # Why not those of a width: what one end cannot know, the other source says.
-            assert _told(alone.findings) - _told(both.findings) <= {"width-below-capability"}
+            # Why not those of one link: what one end cannot know of the other, the other source says.
+            assert _told(alone.findings) - _told(both.findings) <= {"width-below-capability", "link-suspect"}
 
 
 def _told(findings: tuple[Finding, ...]) -> set[str]:
@@ -131,6 +131,16 @@ def test_a_whole_dump_learns_nothing_from_nccl(text: str) -> None:
         one, both = report(alone, index), report(joined, index)
         assert (one.hops, one.narrowest, one.findings) == (both.hops, both.narrowest, both.findings)
         assert one.all_ranks_ceiling_bytes_per_s == both.all_ranks_ceiling_bytes_per_s
+
+
+def test_the_nccl_file_again_beside_a_capture() -> None:
+    """What it said of a link is in the capture already, and contradicts nothing."""
+    text = edited(dumps.LSPCI_VVV, "42:00.0", ("Speed 16GT/s, Width x16", "Speed 8GT/s, Width x16"))
+    nccl = nccl_of(machine(text))
+    once = machine(without(text, {"42:00.0"}), nccl)
+    again = assemble(merge([once, *filter(None, [sources.read_text(nccl)])]))
+    assert near(report(once).ceiling_bytes_per_s, 14.404)
+    assert again.functions == once.functions
 
 
 def _h100() -> str:

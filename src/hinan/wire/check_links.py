@@ -132,7 +132,7 @@ def suspects(case: Case) -> Iterator[Finding]:
         for hop in link.ends:
             if not hop.link.suspect or is_tunnel(hop):
                 continue
-            if hop.link.busy and hop.link.now_bytes_per_s is not None:
+            if not hop.link.doubtful and hop.link.now_bytes_per_s is not None:
                 yield case.finding(
                     "speed-below-capability", hop.address,
                     f"link carries {hop.link.now_bytes_per_s / 1e9:.1f} GB/s, as a link at rest does",

@@ -42,7 +42,7 @@ class PathLink(msgspec.Struct, frozen=True):
     @property
     def _present(self) -> tuple[Link, ...]:
         """Ends whose present bandwidth bounds a copy: that of a suspect one too, where it was read while one ran."""
-        return tuple(end.link for end in self.ends if not end.link.suspect or end.link.busy)
+        return tuple(end.link for end in self.ends if not end.link.doubtful)
 
     @property
     def cap_gt_s(self) -> float | None:

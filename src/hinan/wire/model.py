@@ -73,6 +73,11 @@ class Link(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     suspect: bool = False
     busy: bool = False
 
+    @property
+    def doubtful(self) -> bool:
+        """Is it suspect, and no present rate that was read while a copy ran? Such a rate is what the link does."""
+        return self.suspect and not (self.busy and self.now_bytes_per_s is not None)
+
 
 class Acs(msgspec.Struct, frozen=True, kw_only=True):
     """Access Control Services that are switched on (ACSCtl)."""

@@ -104,7 +104,7 @@ def _links(machine: Machine, gpu: Gpu, path: Path, placement: Placement, questio
             yield f"runs at {now:g} of {cap:g} GT/s now, idle: {short_address(link.ends[0].address)}"
         for gpu_end in (end for end in link.ends if end.role is Role.GPU):
             where, limit = short_address(gpu_end.address), max_gt_s_of_gpu(gpu_end.vendor_id, gpu_end.device_id)
-            if gpu_end.link.suspect:
+            if gpu_end.link.doubtful:
                 yield f"told at its idle speed, its capability is unknown: {where}"
             elif limit is not None and gpu_end.link.cap_gt_s is not None and gpu_end.link.cap_gt_s > limit:
                 told = f"{gpu_end.link.cap_gt_s:g} GT/s"
