@@ -67,9 +67,10 @@ def _disputes(strong: Function, weak: Function, *, smaller_end: bool) -> dict[st
     pairs = [(name, getattr(strong, name), getattr(weak, name)) for name in (*_IDENTITY, *_FIXED)]
     for name in _FIXED_LINK:
         mine, other = getattr(strong.link, name), getattr(weak.link, name)
-        together = name.replace("cap", "both")  # said of the whole link before, by the source of the other description
-        of_link = mine == getattr(weak.link, together) or other == getattr(strong.link, together)
-        if not of_link and not (smaller_end and mine is not None and other is not None and other < mine):
+        of_link = {getattr(strong.link, name.replace("cap", "both")), getattr(weak.link, name.replace("cap", "both"))}
+        if {mine, other} & (of_link - {None}):
+            continue  # said of the link as a whole, which contradicts no end
+        if not (smaller_end and mine is not None and other is not None and other < mine):
             pairs.append((name, mine, other))
     for name, mine, other in pairs:
         told = {_told(name, value) for value in (mine, other) if value is not None}
