@@ -151,7 +151,7 @@ def fair_shares(machine: Machine, devices: Iterable[str]) -> dict[str, float | N
     paths = {device: path_up(machine, device) for device in ways}
     usable = {d: p for d, p in paths.items() if p.complete and path_ceiling(p)[0] is not None}
     capacity: dict[str, float] = {}
-    for path in usable.values():
+    for path in paths.values():  # what is known of a way bounds what it takes of others
         mps = mps_of(path.hops) or ASSUMED_MPS_BYTES
         for link in links_of(path.hops):
             ceiling = link.ceiling_bytes_per_s(mps)
