@@ -33,17 +33,24 @@ def test_every_move_is_in_the_table_or_refused_by_name(phase: Phase, event: Even
 
 
 @pytest.mark.parametrize("phase", [Phase.SEALED, Phase.PROVEN])
-def test_facts_go_before_the_bytes_may_change_and_the_stronger_first(phase: Phase) -> None:
-    """A kill between two effects never leaves `.proven` without `.sealed`, nor a fact beside bytes being written."""
-    _, effects = advance(phase, Event.RECYCLE)
-    assert effects == (Effect.WITHDRAW_PROVEN, Effect.WITHDRAW_SEALED)
+@pytest.mark.parametrize("event", [Event.RECYCLE, Event.RELEASE])
+def test_facts_go_before_the_bytes_may_change_and_the_seal_first(phase: Phase, event: Event) -> None:
+    """A kill between two effects never leaves `.sealed` without the `.proven` that stood beside it: its digests would be
+    taken again, late, of bytes that the old ones may have shown to be damaged."""
+    _, effects = advance(phase, event)
+    assert effects[:2] == (Effect.WITHDRAW_SEALED, Effect.WITHDRAW_PROVEN)
+
+
+def test_a_proof_that_was_left_alone_is_gone_before_the_slot_is_filled() -> None:
+    """It would otherwise stand beside bytes that it does not describe."""
+    assert advance(Phase.FREE, Event.LEASE) == (Phase.FILLING, (Effect.WITHDRAW_PROVEN,))
 
 
 @pytest.mark.parametrize("phase", [Phase.FREE, Phase.FILLING, Phase.SEALED, Phase.PROVEN])
 def test_the_image_goes_last(phase: Phase) -> None:
     """When a slot is released no fact outlives the image it describes."""
     _, effects = advance(phase, Event.RELEASE)
-    assert effects == (Effect.WITHDRAW_PROVEN, Effect.WITHDRAW_SEALED, Effect.UNLINK_IMAGE)
+    assert effects == (Effect.WITHDRAW_SEALED, Effect.WITHDRAW_PROVEN, Effect.UNLINK_IMAGE)
 
 
 def test_nothing_leaves_gone() -> None:

@@ -42,7 +42,7 @@ def test_a_slot_goes_facts_first(arena: Arena) -> None:
     seal(arena, slot)
     (files,) = arena.scan()
     assert files.sealed is not None and files.proven is not None and files.image_bytes == 4096
-    arena.do(slot, (Effect.WITHDRAW_PROVEN, Effect.WITHDRAW_SEALED))
+    arena.do(slot, (Effect.WITHDRAW_SEALED, Effect.WITHDRAW_PROVEN))
     (files,) = arena.scan()
     assert files.sealed is None and files.proven is None
     arena.remove(slot)

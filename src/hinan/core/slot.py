@@ -49,13 +49,14 @@ class IllegalTransition(AssertionError):
     """A slot was asked to do what its phase does not allow: a bug, never a condition of the world."""
 
 
-# Ordering: facts are withdrawn before the bytes they describe may change, the stronger fact first, so that at no moment
-# a fact stands beside bytes that it does not describe.
-_FORGET = (Effect.WITHDRAW_PROVEN, Effect.WITHDRAW_SEALED)
+# Ordering: facts are withdrawn before the bytes they describe may change, and the seal first. Whoever finds a seal without
+# its proof, because the agent was killed, takes the digests late: of bytes that may have been known to be damaged. A proof
+# without its seal says nothing, and is gone before the slot is filled again.
+_FORGET = (Effect.WITHDRAW_SEALED, Effect.WITHDRAW_PROVEN)
 _REMOVE = (*_FORGET, Effect.UNLINK_IMAGE)
 
 _TABLE: dict[tuple[Phase, Event], tuple[Phase, tuple[Effect, ...]]] = {
-    (Phase.FREE, Event.LEASE): (Phase.FILLING, ()),
+    (Phase.FREE, Event.LEASE): (Phase.FILLING, (Effect.WITHDRAW_PROVEN,)),
     (Phase.FILLING, Event.SEAL): (Phase.SEALED, ()),
     (Phase.FILLING, Event.LOSE): (Phase.FREE, ()),
     (Phase.SEALED, Event.PROVE): (Phase.PROVEN, ()),

@@ -78,7 +78,7 @@ def lease(world: World, t: Trainer) -> None:
 
 
 def _recycle(world: World, t: Trainer, slot: Slot, files: SlotFiles) -> bool:
-    """Withdraw the facts, the stronger first; False if the agent was killed between two of them."""
+    """Withdraw the facts, the seal first; False if the agent was killed between two of them."""
     event = Event.LEASE if slot.phase is Phase.FREE else Event.RECYCLE
     _, effects = world.rules.advance(slot.phase, event)
     for effect in effects:

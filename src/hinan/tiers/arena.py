@@ -202,7 +202,7 @@ class Arena:
 
     def remove(self, slot: str) -> None:
         """Remove a slot, facts before bytes."""
-        self.do(slot, (Effect.WITHDRAW_PROVEN, Effect.WITHDRAW_SEALED, Effect.UNLINK_IMAGE))
+        self.do(slot, (Effect.WITHDRAW_SEALED, Effect.WITHDRAW_PROVEN, Effect.UNLINK_IMAGE))
 
     def sweep(self) -> None:
         """Remove what a killed process left unfinished. Only the agent calls this, at its start."""
