@@ -14,7 +14,7 @@ from hinan.core.units import format_seconds
 from hinan.plan import costs, formulas
 from hinan.plan.binding import Knob, binding, knobs
 from hinan.plan.checks import Infeasible
-from hinan.plan.design import Design, best_design
+from hinan.plan.design import Design, best_design, waits_for_save
 from hinan.plan.failures import DAY_S, Tier
 from hinan.plan.joint import whole_steps
 from hinan.plan.losses import SPLIT_LIMIT, ClassAnswer, Loss, class_answers, lost, lost_by_class, nodes_out
@@ -98,7 +98,7 @@ def _tier(scenario: Scenario, design: Design, tier: Tier) -> TierAnswer:
     drain_s, link = costs.drain(scenario, tier, design.variant.mode)
     if tier is design.variant.tiers[0]:
         link = stall_limit(scenario, design.variant.mode)
-        drain_s = 0.0 if scenario.job.stall_s is not None and scenario.store.drain_s is None else drain_s
+        drain_s = 0.0 if waits_for_save(scenario) else drain_s
     latency_s = design.verify_every_s or 0.0
     generations = 1
     if tier is Tier.SHARED:

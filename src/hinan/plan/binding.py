@@ -12,8 +12,7 @@ from functools import partial
 
 from hinan.plan import costs
 from hinan.plan.checks import Infeasible
-from hinan.plan.design import Design, best_design, finish, variants
-from hinan.plan.failures import Tier
+from hinan.plan.design import Design, best_design, finish, ram_of, variants
 from hinan.plan.first_order import stall_ratio
 from hinan.plan.scenario import RestartParts, Scenario
 
@@ -181,8 +180,7 @@ def hard_limits(scenario: Scenario, design: Design) -> set[str]:
         limits.add("step time")
     richest = next(iter(variants(scenario)), design.variant)
     if (richest.open_drains, len(richest.tiers)) != (design.variant.open_drains, len(design.variant.tiers)):
-        needed = costs.ram_sum(scenario, "ram", open_drains=richest.open_drains, peers=Tier.PEER in richest.tiers)
-        if not needed.fits:
+        if not ram_of(scenario, richest).fits:
             limits.add("ram slots")
     limit = scenario.demands.max_stall_ratio
     if limit is not None and stall_ratio(design.levels, design.pattern.intervals_s()) > limit * 0.9:

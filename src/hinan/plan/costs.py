@@ -149,11 +149,11 @@ def load_s(scenario: Scenario, tier: Tier) -> float:
     return scenario.job.state_bytes / per_s + fan_out_s + back_s
 
 
-def ram_sum(scenario: Scenario, mode: str, *, open_drains: int, peers: bool) -> Ram:
+def ram_sum(scenario: Scenario, mode: str, *, open_drains: int, peers: bool, kept: bool = True) -> Ram:
     """What evacuation needs of a node's RAM.
 
-    Slots: the newest complete step, the one being filled, and one for each drain still open on another step.
-    A peer's copies take two more per copy, also where the node keeps none of its own and sends through a ring.
+    Slots: the newest complete step (where RAM is a tier: `kept`), the one being filled, and one for each drain still open
+    on another step. A peer's copies take two more per copy.
     """
     budget = scenario.machine.ram_bytes
     if scenario.demands.ram_budget_bytes is not None:
@@ -162,7 +162,7 @@ def ram_sum(scenario: Scenario, mode: str, *, open_drains: int, peers: bool) -> 
     peer_slots = 2 * scenario.demands.peer_copies if peers else 0
     if mode != "ram":
         return Ram(image if peers else 0.0, 0, peer_slots, float(RING_BYTES), budget)
-    slots = 2 + open_drains
+    slots = int(kept) + 1 + open_drains
     return Ram(image, slots, peer_slots, image * SLOT_OVERHEAD_RATIO, budget)
 
 

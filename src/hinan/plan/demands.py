@@ -22,6 +22,7 @@ from hinan.plan.design import (
     restart_parts_s,
     variants,
     verification,
+    waits_for_save,
 )
 from hinan.plan.design import answers as answering
 from hinan.plan.failures import DAY_S, HOST_LOSS, FailureClass, Tier
@@ -165,9 +166,9 @@ def _least_ram_bytes(scenario: Scenario) -> float:
 
 def check_pace(scenario: Scenario) -> None:
     """A drain to the shared store must end before the hosts that hold its bytes fail, or nothing is ever committed."""
-    synchronous = scenario.demands.tiers == (Tier.SHARED,) and scenario.store.drain_s is None
+    synchronous = scenario.demands.tiers == (Tier.SHARED,) and waits_for_save(scenario)
     per_s = sum(rate_per_s(scenario, failure) for failure in HOST_LOSS)
-    if per_s == 0 or (synchronous and scenario.job.stall_s is not None):
+    if per_s == 0 or synchronous:
         return
     drain_s, link = costs.drain(scenario, Tier.SHARED, "ram")
     if drain_s < 1 / per_s:

@@ -163,7 +163,7 @@ def _level(scenario: Scenario, variant: Variant, tier: Tier, causes: list[Cause]
             least_s = max(costs.drain(scenario, each, variant.mode)[0] for each in variant.tiers)
     if not synchronous:
         stall_s += scenario.store.interference_ratio * drain_s
-    elif drain_s and scenario.store.drain_s is None:
+    elif drain_s and waits_for_save(scenario):
         # One tier with a given stall: the save is synchronous, nothing drains behind it.
         causes = [replace(cause, lag_s=cause.lag_s - drain_s) for cause in causes]
     elif drain_s:
@@ -197,8 +197,23 @@ def variants(scenario: Scenario) -> Iterator[Variant]:
         else:
             sets = _tier_sets(usable)
         for tiers in sets:
-            for open_drains in (1, 0) if mode == "ram" and Tier.RAM in tiers else (1,):
+            for open_drains in open_drains_of(mode, tiers):
                 yield Variant(mode, tiers, open_drains)
+            if demands.tiers is None and _worth_not_landing(scenario, mode, tiers):
+                yield Variant(mode, tiers[1:], 1)
+
+
+def open_drains_of(mode: str, tiers: Sequence[Tier]) -> tuple[int, ...]:
+    """The numbers of open drains worth a choice: RAM that keeps an image may do without."""
+    return (1, 0) if mode == "ram" and Tier.RAM in tiers else (1,)
+
+
+def _worth_not_landing(scenario: Scenario, mode: str, tiers: tuple[Tier, ...]) -> bool:
+    """Whether the tier where the copy lands may be better as a place to pass through: RAM without room for an image to stay
+    may have it for images on their way; drives may load slower than the store."""
+    if mode == "ram":
+        return len(tiers) > 2 and not ram_of(scenario, Variant(mode, tiers, 1)).fits
+    return costs.load_s(scenario, Tier.NVME) > costs.load_s(scenario, Tier.SHARED)
 
 
 def _tier_sets(usable: Sequence[Tier]) -> list[tuple[Tier, ...]]:
@@ -210,9 +225,16 @@ def _tier_sets(usable: Sequence[Tier]) -> list[tuple[Tier, ...]]:
 
 
 def ram_of(scenario: Scenario, variant: Variant) -> costs.Ram:
-    """RAM sum of a variant. Without a RAM tier nothing is kept there."""
-    mode = variant.mode if Tier.RAM in variant.tiers or variant.mode != "ram" else "ring"
-    return costs.ram_sum(scenario, mode, open_drains=variant.open_drains, peers=variant.peers)
+    """RAM sum of a variant. Without a RAM tier nothing is kept there, but a copy that leaves HBM as fast as RAM takes it
+    is there until it is drained; only a save that training waits for passes through chunk by chunk, as in a ring."""
+    kept = Tier.RAM in variant.tiers
+    mode = "ring" if not kept and waits_for_save(scenario) else variant.mode
+    return costs.ram_sum(scenario, mode, open_drains=variant.open_drains, peers=variant.peers, kept=kept)
+
+
+def waits_for_save(scenario: Scenario) -> bool:
+    """Whether the stall given is the whole save: no drain is said, so none goes on behind training."""
+    return scenario.job.stall_s is not None and scenario.store.drain_s is None
 
 
 def bounds_of(scenario: Scenario) -> Bounds:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hinan.plan import costs
-from hinan.plan.design import Variant, best_by_way, ram_of
+from hinan.plan.design import Variant, best_by_way, open_drains_of, ram_of
 from hinan.plan.failures import Tier
 from hinan.plan.scenario import Scenario
 
@@ -57,8 +57,10 @@ def why_not_ram(scenario: Scenario, rows: Sequence[ModeCost], mode: str) -> str:
 
 
 def _ram(scenario: Scenario, *, peers: bool) -> ModeCost:
-    tiers = (Tier.RAM, Tier.PEER, Tier.SHARED) if peers else (Tier.RAM, Tier.SHARED)
-    sums = [ram_of(scenario, Variant("ram", tiers, drains)) for drains in (1, 0)]
+    wanted = scenario.demands.tiers
+    landing = (Tier.RAM,) if wanted is None or Tier.RAM in wanted else ()
+    tiers = (*landing, Tier.PEER, Tier.SHARED) if peers else (*landing, Tier.SHARED)
+    sums = [ram_of(scenario, Variant("ram", tiers, drains)) for drains in open_drains_of("ram", tiers)]
     ram = next((each for each in sums if each.fits), sums[-1])
     traffic = costs.dram_traffic_ratio("ram", scenario.demands.peer_copies if peers else 0)
     why_not = None
@@ -73,7 +75,9 @@ def _ram(scenario: Scenario, *, peers: bool) -> ModeCost:
         stall_limit(scenario, "ram"),
         traffic,
         scenario.node_bytes * traffic / scenario.machine.dram_bytes_per_s,
-        "fits up to " + ", ".join(_fits(scenario, each) for each in sums),
+        "fits up to " + ", ".join(_fits(scenario, each) for each in sums)
+        if ram.slots
+        else "no whole image waits in RAM: training waits for the save",
     )
 
 

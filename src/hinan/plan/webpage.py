@@ -20,7 +20,7 @@ from hinan.plan import costs
 from hinan.plan.answer import Answer
 from hinan.plan.checks import Infeasible
 from hinan.plan.demands import checked_design
-from hinan.plan.design import Variant, bounds_of, build_levels, preference, restart_parts_s, usable_variants
+from hinan.plan.design import Variant, bounds_of, build_levels, preference, restart_parts_s, usable_variants, waits_for_save
 from hinan.plan.explain import explain, shown
 from hinan.plan.failures import FailureClass, FailureTable, Tier
 from hinan.plan.from_settings import scenario_from
@@ -90,7 +90,7 @@ def _levels(scenario: Scenario, variant: Variant) -> list[dict[str, Any]]:
     rows = []
     for level in levels:
         drain_s = costs.drain(scenario, Tier(level.name), variant.mode)[0]
-        synchronous = level is levels[0] and scenario.job.stall_s is not None and scenario.store.drain_s is None
+        synchronous = level is levels[0] and waits_for_save(scenario)
         drain_s = 0.0 if synchronous else drain_s
         slow_s = min(level.stall_s, scenario.store.interference_ratio * drain_s)
         rows.append(
