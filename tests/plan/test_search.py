@@ -79,11 +79,22 @@ def test_nothing_better_exists(demand: str, count: int) -> None:
         ("gpus=512 params=15.37B step=20s tiers=ram,peer,shared max-redo=548.873s drain=106.281s", 40),
         ("gpus=1024 params=1845B step=20s tiers=ram,peer,nvme,shared max-stall=0.162% mtti=2010.68s", 20),
         ("gpus=66029 params=291.3B tiers=nvme,shared mode=ring max-stall=0.187%", 20.847593582),
+        (
+            "gpus=278345 params=2.917B preset=dgx-h100 step=2.01s max-redo=67.74s ram=65.87GB interference=4.74% "
+            "max-stall=0.1375%",
+            12.06,
+        ),
+        (
+            "gpus=18 params=3.011B preset=gb200 step=9s mtti=597.9s drain=6.39s max-redo=529s max-stall=0.177% hidden=0.749 "
+            "interference=3.7%",
+            9,
+        ),
         ("gpus=194 params=5.456B preset=small-cloud step=24.6s mtti=1090s max-redo=6680s max-stall=0.0153%", 49.2),
     ],
 )
 def test_no_given_interval_beats_the_recommended_one(words: str, given_s: float) -> None:
-    """Cases in which a search that moves by ones and twos stood still at a redo limit or a stall budget."""
+    """Cases in which a search that moves by ones and twos stood still at a redo limit or a stall budget, in which restarts
+    lose so much that first order ranks badly, and in which two multiples change at once along a budget."""
     asked = dict(word.split("=") for word in words.split())
     assert solve_settings({**asked, "interval": f"{given_s}s"})[1].ettr <= solve_settings(asked)[1].ettr + 1e-9
 

@@ -179,9 +179,10 @@ def hard_limits(scenario: Scenario, design: Design) -> set[str]:
     if scenario.job.step_known and design.pattern.work_s <= scenario.job.step_s * 1.001:
         limits.add("step time")
     richest = next(iter(variants(scenario)), design.variant)
-    if (richest.open_drains, len(richest.tiers)) != (design.variant.open_drains, len(design.variant.tiers)):
-        if not ram_of(scenario, richest).fits:
-            limits.add("ram slots")
+    chosen = design.variant
+    poorer = (richest.open_drains, len(richest.tiers)) != (chosen.open_drains, len(chosen.tiers))
+    if poorer and not ram_of(scenario, richest).fits:
+        limits.add("ram slots")
     limit = scenario.demands.max_stall_ratio
     if limit is not None and stall_ratio(design.levels, design.pattern.intervals_s()) > limit * 0.9:
         limits.add("max-stall")

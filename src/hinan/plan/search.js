@@ -42,6 +42,7 @@ function evenRound(x) { // Python rounds halves to even
 const cumulated = row => { let all = 1; return row.map(x => (all *= x)); };
 const total = (S, taus, price, redo) => taus.reduce((sum, tau, k) => sum + S.stall[k] * price / tau + redo * S.perS[k] * tau / 2, 0);
 const firstOrder = (S, row) => total(S, cumulated(row), 1, 1);
+const fixedLoss = S => S.levels.reduce((sum, l) => sum + l.causes.reduce((s, c) => s + c.per_s * (c.restart_s + c.lag_s), 0), 0);
 function sortedRows(rows) {
   const before = (a, b) => { for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return a[i] - b[i]; return 0; };
   return rows.sort(before).filter((row, i) => !i || before(row, rows[i - 1]));
@@ -125,7 +126,8 @@ function leastCost(S, row, each) {
 }
 
 // ---- whole.py ----
-const SHORTLIST = 1000, ROUGH = 0.05, ROUGHER = 4, LEAPS = [0.2, 0.5, 2 / 3, 0.8, 0.98, 1.02, 1.25, 1.5, 2, 5], NEAR = 3, MOST_MOVES = 200, NOISE = 1e-11;
+const SHORTLIST = 1000, ROUGH = 0.05, ROUGHER = 4, LEAPS = [0.2, 0.5, 2 / 3, 0.8, 0.98, 1.02, 1.25, 1.5, 2, 5], NEAR = 3, MOST_MOVES = 200, NOISE = 1e-11, FEW = 100;
+const BESIDE = [-2, -1, 1, 2], TRADES = [...Array(13).keys()].map(i => 0.8 * (1.25 / 0.8) ** (i / 12));
 const ZOOM = [...Array(17).keys()].map(i => -1 + i / 8);
 const patternOf = row => ({ work: row[0], multiples: row.slice(1) });
 function bestPattern(S, price) {
@@ -143,7 +145,8 @@ function bestPattern(S, price) {
 }
 function shortlist(S, rows) {
   const ranked = rows.map(row => [firstOrder(S, row), row]).sort((a, b) => a[0] - b[0]), least = ranked[0][0];
-  return ranked.filter(([loss]) => loss <= least * (1 + ROUGH + ROUGHER * least)).slice(0, SHORTLIST).map(([, row]) => row);
+  const rough = ROUGH + ROUGHER * (least + fixedLoss(S)), near = ranked.filter(([loss]) => loss <= least * (1 + rough)).length;
+  return ranked.slice(0, Math.min(SHORTLIST, Math.max(FEW, near))).map(([, row]) => row);
 }
 function bestOf(S, rows, seen) {
   let pick = null, value = -Infinity;
@@ -166,6 +169,7 @@ function around(S, row) {
       }
     });
   }
+  if (S.budget < Infinity) counts.slice(1).forEach((_, k) => moves.push(...traded(counts, k)));
   const suited = withMultiples(S, moves.map(each => each.slice(1)), cumulated(row));
   if (S.quantum === null && S.fixed === null) {
     const [low, high] = firstRange(S, cumulated([1, ...row.slice(1)]));
@@ -173,6 +177,12 @@ function around(S, row) {
       suited.push([Math.min(Math.max(row[0] * (1 + scale * by), low), high), ...row.slice(1)])));
   }
   return [...moves.map(([first, ...multiples]) => [first * unit, ...multiples]), ...suited];
+}
+function traded(counts, k) {
+  return BESIDE.map(by => Math.max(1, counts[k + 1] + by)).flatMap(above => TRADES.map(by => {
+    const own = clamp(Math.floor(counts[k] * counts[k + 1] / above * by), 1, MAX_MULTIPLE);
+    return counts.map((c, j) => (j === k ? own : j === k + 1 ? above : c));
+  }));
 }
 function others(count) {
   const found = new Set(LEAPS.map(leap => evenRound(count * leap)));

@@ -55,6 +55,11 @@ class Space:
         return np.array([level.per_s for level in self.levels])
 
     @property
+    def fixed_loss(self) -> float:
+        """Loss that no interval changes, to first order: sum of lam (R + lag)."""
+        return sum(cause.per_s * (cause.restart_s + cause.lag_s) for level in self.levels for cause in level.causes)
+
+    @property
     def budget(self) -> float:
         """Most stall per training time; infinite without a demand."""
         return np.inf if self.bounds.max_stall_ratio is None else self.bounds.max_stall_ratio

@@ -20,11 +20,17 @@ from hinan.plan.space import MAX_MULTIPLE, Rows, Space
 
 _SHORTLIST = 1000
 _ROUGH, _ROUGHER = 0.05, 4.0
-"""So many of what is enumerated are priced exactly, if they lose at most so much more (share of it, and by loss) than the
-best to first order, which ranks well, not finely."""
+"""So many of what is enumerated are priced exactly, if they lose at most so much more (share of it, and by all that is lost,
+restarts too) than the best to first order, which ranks well, not finely."""
+_FEW = 100
+"""So few are priced whatever they lose."""
 _LEAPS = (0.2, 0.5, 2 / 3, 0.8, 0.98, 1.02, 1.25, 1.5, 2.0, 5.0)
 """Beside a few more or less, a count moves by these factors."""
 _NEAR = 3
+_BESIDE = np.array([-2.0, -1.0, 1.0, 2.0])
+_TRADES = 0.8 * (1.25 / 0.8) ** (np.arange(13) / 12)
+"""A count moves by so many while the one below it takes up for it, by more or less: along the edge of a stall budget the two
+are traded, and both change at once."""
 _MOST_MOVES = 200
 _NOISE = 1e-11
 """Gains below this share are rounding, or not worth a move."""
@@ -52,11 +58,12 @@ def best_pattern(space: Space, price: float) -> Pattern | None:
 
 
 def _shortlist(space: Space, rows: Rows) -> Rows:
-    """Rows that may be the best: the more is lost, the less first order says."""
+    """Rows that may be the best: the more is lost, by restarts as well, the less first order says."""
     losses = space.first_order(rows)
     least = losses.min()
+    rough = _ROUGH + _ROUGHER * (least + space.fixed_loss)
     rows = rows[np.argsort(losses, kind="stable")]
-    return rows[: min(_SHORTLIST, int((losses <= least * (1 + _ROUGH + _ROUGHER * least)).sum()))]
+    return rows[: min(_SHORTLIST, max(_FEW, int((losses <= least * (1 + rough)).sum())))]
 
 
 def _best(space: Space, rows: Rows) -> tuple[Rows, float]:
@@ -83,7 +90,7 @@ def _around(space: Space, row: Rows) -> Rows:
                 stays = counts[k] * counts[k + 1] / count
                 nearly = (max(1, math.floor(stays)), math.ceil(stays))
                 moves += [np.array([*moved[: k + 1], near, *moved[k + 2 :]]) for near in nearly]
-    around = np.array(moves)
+    around = np.vstack([np.array(moves), *(_traded(counts, k) for k in range(len(counts) - 1) if np.isfinite(space.budget))])
     suited = space.with_multiples(np.unique(around[:, 1:], axis=0), row.cumprod())
     around[:, 0] *= unit
     if space.quantum_s is None and space.bounds.fixed_first_s is None:
@@ -92,6 +99,15 @@ def _around(space: Space, row: Rows) -> Rows:
         firsts = np.concatenate(zoomed)
         suited = np.vstack([suited, np.column_stack([firsts, np.tile(row[1:], (len(firsts), 1))])])
     return np.vstack([around, suited])
+
+
+def _traded(counts: Rows, k: int) -> Rows:
+    """The count above `k` a few more or less, and that of `k` around what leaves the slower interval where it is."""
+    above = np.repeat(np.maximum(1, counts[k + 1] + _BESIDE), len(_TRADES))
+    moves = np.tile(counts, (len(above), 1))
+    moves[:, k] = np.clip(np.floor(counts[k] * counts[k + 1] / above * np.tile(_TRADES, len(_BESIDE))), 1, MAX_MULTIPLE)
+    moves[:, k + 1] = above
+    return moves
 
 
 def _others(count: float) -> list[float]:
