@@ -4,10 +4,12 @@ import json
 import shutil
 import subprocess
 from importlib.resources import files
+from typing import Any
 
 import pytest
 
 from hinan.plan.answer import answer
+from hinan.plan.checks import Infeasible
 from hinan.plan.nearest import solve_settings
 from hinan.plan.webpage import MODEL, report
 
@@ -25,18 +27,57 @@ LLAMA = "gpus=16384 params=405B step=5s"
 )  # fmt: skip
 def test_the_page_computes_what_was_planned(words: str) -> None:
     """With all sliders at 1: the same intervals, the same ETTR."""
+    _, design = solve_settings(words_of(words))
+    ((taus_s, ettr, impossible),) = on_the_page(words, [{}])
+    assert taus_s == pytest.approx(design.pattern.intervals_s(), rel=1e-9)
+    assert ettr == pytest.approx(design.ettr, abs=1e-9)
+    assert impossible is None
+
+
+@pytest.mark.parametrize(
+    ("words", "drain_s"),
+    [("gpus=44 params=167.9B preset=hgx-h200 step=0.437s max-redo=307.4s tiers=ram,shared", 30),
+     ("gpus=64 keep=0.5 ram=700GB step=5s tiers=ram,shared max-redo=20min mtti=1h", 100)],
+)  # fmt: skip
+def test_the_drain_slider_keeps_the_limits_of_the_plan(words: str, drain_s: float) -> None:
+    """The drain is part of the redo, and of the wait for a slot: longer drains give what `--drain` gives, or nothing."""
+    factors = [1, 1.41, 3, 5, 9]
+    shown = on_the_page(f"{words} drain={drain_s}s", [{"drain": factor} for factor in factors])
+    for factor, (taus_s, ettr, impossible) in zip(factors, shown, strict=True):
+        try:
+            _, design = solve_settings(words_of(f"{words} drain={drain_s * factor!r}s"))
+        except Infeasible:
+            assert impossible
+            continue
+        assert (taus_s, impossible) == (pytest.approx(design.pattern.intervals_s(), rel=1e-9), None)
+        assert ettr == pytest.approx(design.ettr, abs=1e-9)
+
+
+def test_sliders_refuse_what_the_plan_refuses() -> None:
+    """Longer restarts than --max-rto allows, a loss above --budget, and drains that no host outlives."""
+    words = "gpus=1024 params=70B step=5s tiers=ram,shared max-rto=1h budget=3% mtti=1d drain=30s"
+    knobs = [{}, {"restart": 9}, {"mtti": 0.05}, {"drain": 1e5}]
+    assert [impossible for *_, impossible in on_the_page(words, knobs)] == [
+        None, "back later than allowed", "more lost than allowed", "hardly a drain would end"]  # fmt: skip
+
+
+def words_of(words: str) -> dict[str, str]:
+    """Settings from words."""
+    return dict(word.split("=") for word in words.split())
+
+
+def on_the_page(words: str, knobs: list[dict[str, float]]) -> list[Any]:
+    """Intervals, ETTR and what is impossible, of one page with its sliders at each of these places (1 where not said)."""
     node = shutil.which("node")
     if not node:
         pytest.skip("node is not installed")
-    asked = dict(word.split("=") for word in words.split())
-    scenario, design = solve_settings(asked)
-    page = report(answer(scenario, design), asked)
+    scenario, design = solve_settings(words_of(words))
+    page = report(answer(scenario, design), words_of(words))
     data, _ = json.JSONDecoder().raw_decode(page, page.index('{"subtitle"'))
     script = "".join(files("hinan.plan").joinpath(part).read_text(encoding="utf-8") for part in MODEL) + (
-        f"\nconst D = {json.dumps(data)}, knobs = {{ mtti: 1, stall: 1, drain: 1, restart: 1 }};"
-        "const found = design(D.variants, knobs, D.verify, D.bounds);"
-        "console.log(JSON.stringify([found.taus, found.ettr]));"
+        f"\nconst D = {json.dumps(data)}, all = {json.dumps(knobs)}, one = {{ mtti: 1, stall: 1, drain: 1, restart: 1 }};"
+        "const found = all.map(knobs => design(D.variants, { ...one, ...knobs }, D.verify, D.bounds, D.limits));"
+        "console.log(JSON.stringify(found.map(d => [d.taus, d.ettr, d.impossible])));"
     )
-    taus_s, ettr = json.loads(subprocess.run([node, "-"], input=script, text=True, capture_output=True, check=True).stdout)
-    assert taus_s == pytest.approx(design.pattern.intervals_s(), rel=1e-9)
-    assert ettr == pytest.approx(design.ettr, abs=1e-9)
+    said = subprocess.run([node, "-"], input=script, text=True, capture_output=True, check=True).stdout
+    return list(json.loads(said))

@@ -85,8 +85,8 @@ def test_nothing_better_exists(demand: str, count: int) -> None:
             12.06,
         ),
         (
-            "gpus=18 params=3.011B preset=gb200 step=9s mtti=597.9s drain=6.39s max-redo=529s max-stall=0.177% hidden=0.749 "
-            "interference=3.7%",
+            "gpus=18 params=3.011B preset=gb200 step=9s mtti=597.9s drain=6.39s max-redo=529s max-stall=0.177% "
+            "hidden=0.749 interference=3.7%",
             9,
         ),
         ("gpus=194 params=5.456B preset=small-cloud step=24.6s mtti=1090s max-redo=6680s max-stall=0.0153%", 49.2),

@@ -155,12 +155,7 @@ def _level(scenario: Scenario, variant: Variant, tier: Tier, causes: list[Cause]
     first = tier is variant.tiers[0]
     synchronous = first and scenario.job.stall_s is not None
     stall_s = costs.stall_s(scenario, variant.mode) if first else 0.0
-    least_s = drain_s
-    if first:
-        copy_s = scenario.job.gpu_bytes / costs.copy_rate(scenario, variant.mode).bytes_per_s
-        least_s = 0.0 if synchronous else max(drain_s, copy_s)
-        if variant.open_drains == 0 and variant.mode == "ram":
-            least_s = max(costs.drain(scenario, each, variant.mode)[0] for each in variant.tiers)
+    least_s = max(least_parts_s(scenario, variant, tier))
     if not synchronous:
         stall_s += scenario.store.interference_ratio * drain_s
     elif drain_s and waits_for_save(scenario):
@@ -168,7 +163,6 @@ def _level(scenario: Scenario, variant: Variant, tier: Tier, causes: list[Cause]
         causes = [replace(cause, lag_s=cause.lag_s - drain_s) for cause in causes]
     elif drain_s:
         stall_s += scenario.store.interference_ratio * drain_s
-        least_s = drain_s
     most_s = float("inf")
     limit_s = scenario.demands.max_redo_s
     if limit_s is not None:
@@ -178,6 +172,19 @@ def _level(scenario: Scenario, variant: Variant, tier: Tier, causes: list[Cause]
     if not causes:
         most_s = min(most_s, max(scenario.demands.commit_within_s, least_s))
     return Level(tier, stall_s, tuple(causes), least_s, max(most_s, 0.0))
+
+
+def least_parts_s(scenario: Scenario, variant: Variant, tier: Tier) -> tuple[float, float]:
+    """No two saves to a tier are closer than their copy out of HBM, nor than the drains they wait for [s]."""
+    drain_s = costs.drain(scenario, tier, variant.mode)[0]
+    if tier is not variant.tiers[0]:
+        return 0.0, drain_s
+    copy_s = 0.0
+    if scenario.job.stall_s is None:
+        copy_s = scenario.job.gpu_bytes / costs.copy_rate(scenario, variant.mode).bytes_per_s
+    if variant.open_drains == 0 and variant.mode == "ram":
+        return copy_s, max(costs.drain(scenario, each, variant.mode)[0] for each in variant.tiers)
+    return copy_s, 0.0 if waits_for_save(scenario) else drain_s
 
 
 def variants(scenario: Scenario) -> Iterator[Variant]:

@@ -117,10 +117,16 @@ function waterfall(host, parts, ettr) {
 // ---- one round: sliders -> design -> page ----
 function show() {
   const k = knobs();
-  const d = design(DATA.variants, k, DATA.verify, B);
+  const d = design(DATA.variants, k, DATA.verify, B, DATA.limits);
   $("o-mtti").textContent = seconds(DATA.mtti_s * k.mtti);
   ["drain", "restart"].forEach(name => { $(`o-${name}`).textContent = `× ${k[name].toPrecision(3)}`; });
-  if (d === null) { $("k-ettr").textContent = "impossible"; return; }
+  if (d.impossible) {
+    $("k-ettr").textContent = `impossible: ${d.impossible}`;
+    ["k-interval", "k-steps", "k-usd"].forEach(id => { $(id).textContent = "–"; });
+    ["k-ettr", "k-interval"].forEach(id => { delete $(id).dataset.value; });
+    fill("tiers", []);
+    return;
+  }
   const loss = 1 - d.ettr, first = d.levels[0];
   $("o-stall").textContent = seconds(first.own_stall_s * k.stall);
   $("k-interval").textContent = seconds(d.taus[0]);
@@ -144,7 +150,8 @@ function show() {
     label: "loss against interval", xName: `interval of ${first.name}`, xText: seconds, logY: true,
     yText: y => percent(y, y < 0.1 ? 2 : 0), mark: { x: d.taus[0], y: loss }, rules: [{ x: 300, text: "5 min" }],
   });
-  const sizes = DATA.scale.map(s => ({ s, d: design([{ levels: s.levels }], k, DATA.verify, B) })).filter(p => p.d !== null);
+  const sizes = DATA.scale.map(s => ({ s, d: design([{ levels: s.levels, preference: 0 }], k, DATA.verify, B, s.limits) }))
+    .filter(p => !p.d.impossible);
   if (sizes.length > 1) {
     const at = sizes.map(p => ({ x: p.s.gpus, y: p.d.taus[0], note: `ETTR ${percent(p.d.ettr)}` }));
     const here = at.find(p => p.x === DATA.gpus);

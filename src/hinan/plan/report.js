@@ -116,11 +116,12 @@ function scaled(levels, knobs, verify) {
   let every = null;
   if (silent > 0) every = verify.fixed_s !== null ? verify.fixed_s : Math.sqrt(verify.cost_s / silent);
   const out = levels.map(l => {
-    const drain = l.drain_s * knobs.drain;
+    const drain = l.drain_s * knobs.drain, least = Math.max(l.copy_s, l.waits_s * knobs.drain);
+    const most = Math.min(l.redo_s === null ? Infinity : l.redo_s - drain, l.commit_s === null ? Infinity : Math.max(l.commit_s, least));
     return {
       ...l, drain_s: drain, slow_s: l.slow_s * knobs.drain,
       stall_s: l.own_stall_s * knobs.stall + l.slow_s * knobs.drain,
-      least_s: l.least_from_drain ? l.least_s * knobs.drain : l.least_s,
+      least_s: least, most_s: Math.max(most, 0),
       causes: l.causes.map(c => ({
         ...c, per_s: c.per_s / knobs.mtti, restart_s: c.restart_s * knobs.restart,
         lag_s: c.drain_lag_s * knobs.drain + (c.silent ? every : 0),
@@ -129,7 +130,17 @@ function scaled(levels, knobs, verify) {
   });
   return { levels: out, every, share: every === null ? 0 : verify.cost_s / every };
 }
-function design(variants, knobs, verify, B) {
+// What refuses the best design: demands.py, as far as a slider moves it.
+function refused(d, knobs, limits) {
+  const causes = d.levels.flatMap(l => l.causes), top = d.levels.at(-1);
+  const rate = causes.reduce((sum, c) => sum + c.per_s, 0), back = causes.reduce((sum, c) => sum + c.per_s * c.restart_s, 0) / rate;
+  if (limits.rto_s !== null && Math.max(...causes.map(c => c.restart_s)) > limits.rto_s) return "back later than allowed";
+  if (back * rate >= 1) return "interrupted again before the job is back";
+  if (limits.hosts_per_s !== null && top.drain_s * limits.hosts_per_s / knobs.mtti >= 1) return "hardly a drain would end";
+  if (d.ettr < limits.least_ettr) return "no progress";
+  return limits.loss !== null && 1 - d.ettr > limits.loss ? "more lost than allowed" : null;
+}
+function design(variants, knobs, verify, B, limits) {
   let winner = null;
   variants.forEach(v => {
     const s = scaled(v.levels, knobs, verify), pattern = solve(s.levels, B);
@@ -137,7 +148,8 @@ function design(variants, knobs, verify, B) {
     const ettr = exactEttr(s.levels, pattern) / (1 + s.share);
     if (winner === null || ettr + v.preference > winner.ettr + winner.preference) winner = { ...v, ...s, pattern, ettr, taus: intervals(pattern) };
   });
-  return winner;
+  if (winner === null) return { impossible: "no interval keeps the limits" };
+  return { ...winner, impossible: refused(winner, knobs, limits) };
 }
 function withFirst(pattern, work) {
   const wanted = intervals(pattern).slice(1), multiples = [];

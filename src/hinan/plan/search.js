@@ -202,7 +202,7 @@ function merged(level) {
 function solve(all, B) {
   const levels = all.map(merged);
   const least = levels.map(l => Math.max(l.least_s, B.quantum || 0, TINY));
-  const most = levels.map(l => (l.most_s === null ? Infinity : l.most_s));
+  const most = levels.map(l => l.most_s);
   if (B.fixed !== null) least[0] = most[0] = B.fixed;
   for (let k = 1; k < levels.length; k++) least[k] = Math.max(least[k], least[k - 1]);
   for (let k = levels.length - 2; k >= 0; k--) most[k] = Math.min(most[k], most[k + 1]);

@@ -19,10 +19,20 @@ from hinan.core.units import format_bytes, format_seconds
 from hinan.plan import costs
 from hinan.plan.answer import Answer
 from hinan.plan.checks import Infeasible
-from hinan.plan.demands import checked_design
-from hinan.plan.design import Variant, bounds_of, build_levels, preference, restart_parts_s, usable_variants, waits_for_save
+from hinan.plan.demands import LEAST_ETTR, checked_design
+from hinan.plan.design import (
+    Variant,
+    bounds_of,
+    build_levels,
+    least_parts_s,
+    preference,
+    rate_per_s,
+    restart_parts_s,
+    usable_variants,
+    waits_for_save,
+)
 from hinan.plan.explain import explain, shown
-from hinan.plan.failures import FailureClass, FailureTable, Tier
+from hinan.plan.failures import HOST_LOSS, FailureClass, FailureTable, Tier
 from hinan.plan.from_settings import scenario_from
 from hinan.plan.measured import MeasuredRun
 from hinan.plan.scale import SIZES
@@ -64,6 +74,7 @@ def _data(
         "step_s": scenario.job.step_s,
         "usd_per_gpu_hour": scenario.machine.usd_per_gpu_hour,
         "bounds": {"quantum": bounds.quantum_s, "budget": bounds.max_stall_ratio, "fixed": bounds.fixed_first_s},
+        "limits": _limits(scenario),
         "verify": {"cost_s": scenario.restart.verify_s, "fixed_s": scenario.restart.detection_latency_s},
         "variants": [{"levels": levels, "preference": preference(v)} for v in usable if (levels := _levels(scenario, v))],
         "parts": _parts(scenario, usable),
@@ -82,7 +93,8 @@ def _data(
 
 
 def _levels(scenario: Scenario, variant: Variant) -> list[dict[str, Any]]:
-    """Levels with what the sliders need: stall and slow-down apart, drain and latency apart."""
+    """Levels with what the sliders need: stall and slow-down apart, drain and latency apart, and limits before anything
+    that a slider moves is taken off them."""
     try:
         levels = build_levels(scenario, variant)
     except Infeasible:
@@ -92,6 +104,8 @@ def _levels(scenario: Scenario, variant: Variant) -> list[dict[str, Any]]:
         drain_s = costs.drain(scenario, Tier(level.name), variant.mode)[0]
         synchronous = level is levels[0] and waits_for_save(scenario)
         drain_s = 0.0 if synchronous else drain_s
+        copy_s, waits_s = least_parts_s(scenario, variant, Tier(level.name))
+        commit_s = scenario.demands.commit_within_s
         slow_s = min(level.stall_s, scenario.store.interference_ratio * drain_s)
         rows.append(
             {
@@ -99,9 +113,10 @@ def _levels(scenario: Scenario, variant: Variant) -> list[dict[str, Any]]:
                 "drain_s": drain_s,
                 "slow_s": slow_s,
                 "own_stall_s": level.stall_s - slow_s,
-                "least_s": level.least_interval_s,
-                "least_from_drain": level.least_interval_s >= drain_s > 0,
-                "most_s": None if math.isinf(level.most_interval_s) else level.most_interval_s,
+                "copy_s": copy_s,
+                "waits_s": waits_s,
+                "redo_s": scenario.demands.max_redo_s if any(c.name != FailureClass.SILENT for c in level.causes) else None,
+                "commit_s": commit_s if not level.causes and math.isfinite(commit_s) else None,
                 "causes": [
                     {
                         "name": cause.name,
@@ -115,6 +130,21 @@ def _levels(scenario: Scenario, variant: Variant) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _limits(scenario: Scenario) -> dict[str, float | None]:
+    """What refuses a design after the search, as in `demands.py`; None: nothing does."""
+    demands = scenario.demands
+    day_usd = scenario.job.gpus * 24 * scenario.machine.usd_per_gpu_hour
+    losses = (demands.max_loss_ratio, None if demands.max_usd_per_day is None else demands.max_usd_per_day / day_usd)
+    hosts_per_s = sum(rate_per_s(scenario, failure) for failure in HOST_LOSS)
+    alone = scenario.demands.tiers == (Tier.SHARED,) and waits_for_save(scenario)
+    return {
+        "rto_s": demands.max_rto_s,
+        "loss": min((loss for loss in losses if loss is not None), default=None),
+        "hosts_per_s": None if alone else hosts_per_s,
+        "least_ettr": LEAST_ETTR,
+    }
 
 
 def _parts(scenario: Scenario, usable: list[Variant]) -> dict[str, dict[str, float]]:
@@ -134,7 +164,7 @@ def _scale(
         words["rate"] = repr(scenario.failures.total_per_node_day)
         try:
             other = scenario_from(words, fitted=fitted, measured=measured)
-            rows.append({"gpus": gpus, "levels": _levels(other, checked_design(other).variant)})
+            rows.append({"gpus": gpus, "levels": _levels(other, checked_design(other).variant), "limits": _limits(other)})
         except Infeasible:
             continue
     return rows

@@ -20,8 +20,8 @@ from hinan.plan.space import MAX_MULTIPLE, Rows, Space
 
 _SHORTLIST = 1000
 _ROUGH, _ROUGHER = 0.05, 4.0
-"""So many of what is enumerated are priced exactly, if they lose at most so much more (share of it, and by all that is lost,
-restarts too) than the best to first order, which ranks well, not finely."""
+"""So many of what is enumerated are priced exactly, if they lose at most so much more (share of it, and by all that is
+lost, restarts too) than the best to first order, which ranks well, not finely."""
 _FEW = 100
 """So few are priced whatever they lose."""
 _LEAPS = (0.2, 0.5, 2 / 3, 0.8, 0.98, 1.02, 1.25, 1.5, 2.0, 5.0)
@@ -29,8 +29,8 @@ _LEAPS = (0.2, 0.5, 2 / 3, 0.8, 0.98, 1.02, 1.25, 1.5, 2.0, 5.0)
 _NEAR = 3
 _BESIDE = np.array([-2.0, -1.0, 1.0, 2.0])
 _TRADES = 0.8 * (1.25 / 0.8) ** (np.arange(13) / 12)
-"""A count moves by so many while the one below it takes up for it, by more or less: along the edge of a stall budget the two
-are traded, and both change at once."""
+"""A count moves by so many while the one below it takes up for it, by more or less: along the edge of a stall budget the
+two are traded, and both change at once."""
 _MOST_MOVES = 200
 _NOISE = 1e-11
 """Gains below this share are rounding, or not worth a move."""
@@ -90,7 +90,9 @@ def _around(space: Space, row: Rows) -> Rows:
                 stays = counts[k] * counts[k + 1] / count
                 nearly = (max(1, math.floor(stays)), math.ceil(stays))
                 moves += [np.array([*moved[: k + 1], near, *moved[k + 2 :]]) for near in nearly]
-    around = np.vstack([np.array(moves), *(_traded(counts, k) for k in range(len(counts) - 1) if np.isfinite(space.budget))])
+    around = np.vstack(
+        [np.array(moves), *(_traded(counts, k) for k in range(len(counts) - 1) if np.isfinite(space.budget))]
+    )
     suited = space.with_multiples(np.unique(around[:, 1:], axis=0), row.cumprod())
     around[:, 0] *= unit
     if space.quantum_s is None and space.bounds.fixed_first_s is None:
