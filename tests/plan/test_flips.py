@@ -33,9 +33,14 @@ def test_every_single_step_is_right_below_the_stall_said(words: str) -> None:
     assert (below, above > step_s) == (step_s, True)
 
 
-def test_no_stall_makes_every_step_right_where_the_drain_takes_longer() -> None:
-    """One tier whose drain takes many steps: the flip is nowhere, and not named."""
-    words = "gpus=16384 params=405B step=5s tiers=shared stall=1s drain=10min"
+@pytest.mark.parametrize(
+    "words",
+    ["gpus=16384 params=405B step=5s tiers=shared stall=1s drain=10min",
+     "gpus=8 params=4.929B preset=small-cloud mode=ring step=19.3s mtti=2.224e5s max-redo=22.85s",
+     "gpus=7974 params=72.25B preset=dgx-h100 step=2.14s drain=126s tiers=peer,shared"],
+)  # fmt: skip
+def test_no_stall_flips_what_something_else_decides(words: str) -> None:
+    """A drain of many steps, a redo limit of one step, and a slow-down beside the stall given: the flip is not named."""
     assert each_step_below_s(*solve_settings(asked_for(words))) is None
 
 
@@ -46,6 +51,12 @@ def test_the_drain_binds_from_the_size_said() -> None:
     assert gpus is not None
     below, above = scale(asked, (int(gpus * 0.98), int(gpus * 1.02)))
     assert (below.drain_binds, above.drain_binds, above.impossible) == (False, True, None)
+
+
+def test_a_flip_before_which_another_way_is_taken_is_not_named() -> None:
+    """The drain would bind from 6,134 GPUs on if it were built as it is here; it is not."""
+    asked = asked_for("gpus=151 params=178.3B preset=small-cloud step=2.93s mtti=5786s peers=0")
+    assert drain_sets_from_gpus(*solve_settings(asked)) is None
 
 
 def test_a_flip_where_no_plan_is_possible_is_not_named() -> None:

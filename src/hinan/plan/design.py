@@ -8,6 +8,7 @@ Relies on: `costs.py` for seconds, `joint.py` for intervals.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -64,6 +65,13 @@ class Design:
     def interval_s(self, tier: Tier) -> float:
         """Training time between two saves to `tier` [s]."""
         return self.pattern.intervals_s()[self.variant.tiers.index(tier)]
+
+    @property
+    def drain_binds(self) -> bool:
+        """Whether the drain to the store is longer than the interval that its tier wants, to first order."""
+        top = self.levels[-1]
+        alone_s = math.sqrt(2 * top.stall_s / top.per_s) if top.per_s > 0 else math.inf
+        return self.variant.tiers[-1] is Tier.SHARED and alone_s < top.least_interval_s
 
 
 def rate_per_s(scenario: Scenario, failure: FailureClass) -> float:

@@ -19,55 +19,71 @@ from hinan.plan.scenario import Scenario
 _MOST_GPUS = 100_000_000
 _CLOSE = 1.004
 """A flip is known to this factor."""
+_BESIDE = 0.015
+"""So far to each side of it the planner is asked again, as whoever tries it will."""
 
 
 def each_step_below_s(scenario: Scenario, design: Design) -> float | None:
-    """The stall of the fastest tier [s] below which every single step is the best interval; None: at no stall (the copy or
-    the drain takes longer, a limit forbids it), or the question says no step or another interval."""
+    """The stall given [s] below which every single step is the best interval; None: at no stall or at any (the copy or the
+    drain takes longer, a limit forbids or forces it), or the question says no step or another interval."""
     if not scenario.job.step_known or scenario.demands.interval_s is not None or design.levels[0].per_s == 0:
         return None
-    first, bounds = design.levels[0], bounds_of(scenario)
+    step_s = scenario.job.step_s
+
+    def given(stall_s: float) -> Scenario:
+        return replace(scenario, job=replace(scenario.job, stall_s=stall_s))
 
     def each_step(stall_s: float) -> bool:
-        try:
-            return (
-                solve((replace(first, stall_s=stall_s), *design.levels[1:]), bounds).work_s <= scenario.job.step_s * 1.001
-            )
-        except Infeasible:
-            return False
+        levels = build_levels(given(stall_s), design.variant)
+        return _answered(lambda: solve(levels, bounds_of(scenario)).work_s <= step_s * 1.001)
 
     # Of one tier alone: one step loses C/s + lam s/2, two lose C/2s + lam s.
-    alone_s = scenario.job.step_s**2 * first.per_s
-    return _last(each_step, alone_s / 1000, alone_s * 1000)
+    alone_s = step_s**2 * design.levels[0].per_s
+    flip_s = _last(each_step, alone_s / 1000, alone_s * 1000)
+    if flip_s is None or not _differ(given, flip_s, lambda found: found.pattern.work_s <= step_s * 1.001):
+        return None
+    return flip_s
 
 
 def drain_sets_from_gpus(scenario: Scenario, design: Design) -> int | None:
     """The job size from which on the drain, not the optimum, sets the slowest tier's interval, as `--scale` says it; None:
-    it does already, or no plan is possible at such a size."""
+    it does already, or no plan is possible at such a size, or another way to build it is taken before."""
 
-    def at(gpus: int) -> Scenario:
-        return replace(scenario, job=replace(scenario.job, gpus=gpus, shard_gpus=scenario.job.sharded_at(gpus)))
+    def at(gpus: float) -> Scenario:
+        count = math.ceil(gpus)
+        return replace(scenario, job=replace(scenario.job, gpus=count, shard_gpus=scenario.job.sharded_at(count)))
 
     def free(gpus: float) -> bool:
-        top = build_levels(at(math.ceil(gpus)), design.variant)[-1]
-        return top.per_s == 0 or math.sqrt(2 * top.stall_s / top.per_s) >= top.least_interval_s
+        return not replace(design, levels=build_levels(at(gpus), design.variant)).drain_binds
 
     last = _last(free, scenario.job.gpus, _MOST_GPUS)
-    if last is None or last >= _MOST_GPUS:
-        return None
-    try:
-        checked_design(at(math.ceil(last * 1.02)))
-    except Infeasible:
+    if last is None or not _differ(at, last, lambda found: not found.drain_binds):
         return None
     return math.ceil(last)
 
 
+def _differ(at: Callable[[float], Scenario], flip: float, holds: Callable[[Design], bool]) -> bool:
+    """Whether planning again, over all ways to build it, gives one answer a little below a flip and the other above."""
+
+    def planned(by: float) -> bool:
+        return holds(checked_design(at(flip * by)))
+
+    return _answered(lambda: planned(1 - _BESIDE)) and _answered(lambda: not planned(1 + _BESIDE))
+
+
+def _answered(question: Callable[[], bool]) -> bool:
+    """The answer; no where there is none."""
+    try:
+        return question()
+    except Infeasible:
+        return False
+
+
 def _last(holds: Callable[[float], bool], low: float, high: float) -> float | None:
-    """The largest number in a range up to which something holds, by bisection; None: not even at its start."""
-    if not holds(low):
+    """The number in a range up to which something holds and from which on it does not, by bisection; None: it does at no
+    end of the range, or at both."""
+    if not holds(low) or holds(high):
         return None
-    if holds(high):
-        return high
     while high / low > _CLOSE:
         middle = math.sqrt(low * high)
         low, high = (middle, high) if holds(middle) else (low, middle)

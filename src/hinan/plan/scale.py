@@ -24,7 +24,7 @@ from hinan.core.units import format_seconds
 from hinan.plan.checks import Infeasible
 from hinan.plan.demands import checked_design
 from hinan.plan.design import Design
-from hinan.plan.failures import FailureTable, Tier
+from hinan.plan.failures import FailureTable
 from hinan.plan.from_settings import scenario_from
 from hinan.plan.measured import MeasuredRun
 from hinan.plan.scenario import Scenario
@@ -89,8 +89,6 @@ def _point(scenario: Scenario, design: Design) -> Point:
     saving = sum(level.stall_s / tau_s for level, tau_s in zip(design.levels, intervals, strict=True))
     redo = sum(level.per_s * tau_s / 2 for level, tau_s in zip(design.levels, intervals, strict=True))
     restart = sum(cause.per_s * cause.restart_s for level in design.levels for cause in level.causes)
-    top = design.levels[-1]
-    alone_s = math.sqrt(2 * top.stall_s / top.per_s) if top.per_s > 0 else math.inf
     return Point(
         gpus=scenario.job.gpus,
         mtti_s=scenario.mtti_s,
@@ -101,7 +99,7 @@ def _point(scenario: Scenario, design: Design) -> Point:
         saving_ratio=saving,
         restart_ratio=restart,
         restart_overtakes=restart > saving + redo,
-        drain_binds=design.variant.tiers[-1] is Tier.SHARED and alone_s < top.least_interval_s,
+        drain_binds=design.drain_binds,
         each_step=scenario.job.step_known and intervals[0] <= scenario.job.step_s * 1.001,
         regime="",
         impossible=None,
