@@ -1,6 +1,8 @@
 """The binding constraint: what holds the design back, and what relaxing it by a tenth buys.
 
-Owns:      the list of knobs and their relaxation. Promises: gains come from solving again, not from a derivative.
+Owns:      the list of knobs and their relaxation.
+Promises:  gains come from solving again, not from a derivative. RAM, the designer's own limits and the knob that binds are
+           planned again over all ways to build it; the others hold the way, which is faster, and at most says too little.
 """
 
 from __future__ import annotations
@@ -137,6 +139,8 @@ def _allowing(scenario: Scenario, *, field: str, most: float) -> Scenario:
     return replace(scenario, demands=replace(scenario.demands, **{field: limit}))
 
 
+_OPENING = ("ram slots", "max-redo", "max-stall")
+"""These may open a way that was closed: planned again whether they bind or not."""
 _OUTSIDE = ("failure rate",)
 """Not a constraint of the design: shown for comparison, never called binding."""
 
@@ -150,16 +154,24 @@ def knobs(scenario: Scenario, design: Design) -> list[Knob]:
     for name, (what, relax) in relaxations.items():
         try:
             relaxed = relax(scenario)
-            # Only more RAM opens other variants; the other knobs are judged on the same one: faster, and stable.
-            better = best_design(relaxed) if name == "ram slots" else finish(relaxed, design.variant)
+            kept = (best_design(relaxed) if name in _OPENING else finish(relaxed, design.variant)).ettr
         except Infeasible:
             continue
-        gain = better.ettr - design.ettr
-        found.append(Knob(name, what, 0.0 if abs(gain) < _ROUNDING else gain, name in hard))
+        found.append(Knob(name, what, _gain(design, kept), name in hard))
     if "drain" in hard:
         storage = next(knob for knob in found if knob.name == "storage bandwidth")
         found.append(Knob("drain", "drains a tenth shorter", storage.gain_ratio, True))
+    binds = binding(found)
+    if binds is not None and binds.name not in (*_OPENING, "stall"):  # of another way a tenth of the stall is another stall
+        _, relax = relaxations["storage bandwidth" if binds.name == "drain" else binds.name]
+        replanned = replace(binds, gain_ratio=max(binds.gain_ratio, _gain(design, best_design(relax(scenario)).ettr)))
+        found[found.index(binds)] = replanned
     return sorted(found, key=lambda knob: -knob.gain_ratio)
+
+
+def _gain(design: Design, kept: float) -> float:
+    gain = kept - design.ettr
+    return 0.0 if abs(gain) < _ROUNDING else gain
 
 
 def hard_limits(scenario: Scenario, design: Design) -> set[str]:
