@@ -58,3 +58,8 @@ def test_the_sweep_fits_80_columns_without_cutting_words() -> None:
     whole = " ".join(text.split())
     assert points[0]["impossible"] in re.sub(r"\s+", " ", whole)
     assert whole.count("restart>save") == sum(point["restart_overtakes"] for point in points) > 0
+
+
+def test_a_small_state_is_said_in_small_units() -> None:
+    """A run of one rank holds megabytes: not millionths of a terabyte."""
+    assert "state 1.9 MB, 1.9 MB per GPU" in said("--gpus", "1", "--state-bytes", "1.9MB")

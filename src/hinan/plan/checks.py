@@ -43,6 +43,11 @@ def imaginable(value: float, text: str) -> None:
         raise ConfigError(f"{text!r} is beyond what any plan is about ({LEAST:g} to {MOST:g})", value=text)
 
 
+def percent(share: float) -> str:
+    """A share in percent, with as many digits as a small one needs."""
+    return f"{float(f'{share * 100:.3g}'):.10f}".rstrip("0").rstrip(".") + "%"
+
+
 def positive(**values: float) -> None:
     """Checks that every named value is a finite number above zero.
 

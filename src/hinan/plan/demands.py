@@ -11,7 +11,7 @@ import math
 
 from hinan.plan import costs
 from hinan.plan.assumed import resting_on
-from hinan.plan.checks import Infeasible
+from hinan.plan.checks import Infeasible, percent
 from hinan.plan.design import (
     Design,
     Variant,
@@ -139,6 +139,8 @@ def check_ram(scenario: Scenario) -> None:
         nearest = {"ram": f"{_least_ram_bytes(scenario) / 1e9 * 1.0001:.6g}GB"}
         if machine.nvme_write_bytes_per_s > 0 and budget >= costs.RING_BYTES:
             nearest = {"mode": "ring"}
+        elif machine.nvme_write_bytes_per_s > 0 and demands.mode == "auto":
+            nearest["mode"] = "ring"  # the least that does is the ring's
         raise Infeasible(
             [
                 f"one image of a node is {scenario.node_bytes / 1e9:.4g} GB, its RAM for evacuation "
@@ -312,7 +314,8 @@ def check_price(scenario: Scenario, design: Design) -> None:
     limit, usd = scenario.demands.max_loss_ratio, scenario.demands.max_usd_per_day
     price = loss * scenario.job.gpus * 24 * scenario.machine.usd_per_gpu_hour
     if limit is not None and loss > limit:
-        raise Infeasible([f"the best design loses {loss:.3%}, more than {limit:.3%}"], {"budget": f"{loss * 100.1:.5g}%"})
+        said = f"the best design loses {percent(loss)}, more than {percent(limit)}"
+        raise Infeasible([said], {"budget": f"{loss * 100.1:.5g}%"})
     if usd is not None and price > usd:
         raise Infeasible(
             [f"the best design loses {price:.0f} USD a day, more than {usd:.0f}"], {"budget": f"{price * 1.001:.0f}USD"}

@@ -17,7 +17,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from hinan.plan.checks import Infeasible
+from hinan.plan.checks import Infeasible, percent
 from hinan.plan.first_order import first_order_intervals_s, stall_price, stall_ratio
 from hinan.plan.levels import Cause, Level, Pattern, check_levels
 from hinan.plan.space import Bounds, Space
@@ -119,17 +119,12 @@ def _check_stall_budget(levels: Sequence[Level], most: Sequence[float], bounds: 
     if lowest > bounds.max_stall_ratio:
         raise Infeasible(
             [
-                f"{_longest_set_by(levels, bounds)} asks for saves that cost at least {_percent(lowest)} of the time, "
-                f"{_percent(bounds.max_stall_ratio)} are allowed"
+                f"{_longest_set_by(levels, bounds)} asks for saves that cost at least {percent(lowest)} of the time, "
+                f"{percent(bounds.max_stall_ratio)} are allowed"
             ],
             _stall_allowed(lowest * 1.02),
             missed_by=lowest / bounds.max_stall_ratio,
         )
-
-
-def _percent(ratio: float) -> str:
-    """As many digits as a small share needs."""
-    return f"{float(f'{ratio * 100:.3g}'):.10f}".rstrip("0").rstrip(".") + "%"
 
 
 def _longest_set_by(levels: Sequence[Level], bounds: Bounds) -> str:

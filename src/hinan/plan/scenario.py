@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 
 from hinan.core.errors import ConfigError
-from hinan.plan.checks import not_negative, positive, ratio
+from hinan.plan.checks import Infeasible, not_negative, positive, ratio
 from hinan.plan.failures import FailureClass, FailureTable, Tier
 from hinan.plan.interference import INTERFERENCE_ORIGIN, INTERFERENCE_RATIO
 from hinan.plan.machines import Machine
@@ -52,7 +52,10 @@ class Job:
         if self.stall_s is not None:
             positive(stall_s=self.stall_s)
         if self.sharded_over > self.gpus:
-            raise ConfigError(f"the state cannot be sharded over {self.sharded_over} of {self.gpus} GPUs")
+            raise Infeasible(
+                [f"the state cannot be sharded over {self.sharded_over:,} of {self.gpus:,} GPUs"],
+                {"shard-gpus": str(self.gpus)},
+            )
 
     @property
     def sharded_over(self) -> int:

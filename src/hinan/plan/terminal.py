@@ -20,7 +20,7 @@ def table(found: Answer) -> str:
     scenario = found.scenario
     lines = [
         f"{scenario.size} ({scenario.machine.name}), interrupted every {format_seconds(scenario.mtti_s)}",
-        f"state {scenario.job.state_bytes / 1e12:.4g} TB, {scenario.job.gpu_bytes / 1e9:.4g} GB per GPU, "
+        f"state {_size(scenario.job.state_bytes)}, {_size(scenario.job.gpu_bytes)} per GPU, "
         f"mode {found.design.variant.mode}, {_slots(found)}",
         *([scenario.measured] if scenario.measured else []),
         "",
@@ -33,6 +33,12 @@ def table(found: Answer) -> str:
     ]
     lines += ["", *_witness_lines(found), "", *_loss_lines(found), "", *_class_lines(found), "", *_tail(found)]
     return "\n".join(wrapped for line in lines for wrapped in _wrap(line))
+
+
+def _size(size_bytes: float) -> str:
+    """A size in the units that GPUs are sold in, down to a tenth of each."""
+    by, unit = next((pair for pair in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")) if size_bytes >= pair[0] / 10), (1e3, "kB"))
+    return f"{size_bytes / by:.4g} {unit}"
 
 
 def _slots(found: Answer) -> str:
