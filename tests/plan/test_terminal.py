@@ -4,7 +4,7 @@ import json
 import re
 from dataclasses import replace
 
-from plan_command import LLAMA, ask
+from plan_command import LLAMA, ask, said
 from typer.testing import CliRunner
 
 from hinan.cli.main import app
