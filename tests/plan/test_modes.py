@@ -86,7 +86,8 @@ def test_fewer_tiers_never_keep_more(words: str, tiers: str) -> None:
 
 @pytest.mark.slow
 def test_fewer_tiers_never_keep_more_at_length() -> None:
-    """Random questions of large states in little RAM; a given stall is left out, for it is another save on other tiers."""
+    """Random questions of large states in little RAM. A given stall is left out, for it is another save on other tiers, and
+    so is a job of restarts: struck in a restart it begins that of the slower tier anew, and one tier for all looks better."""
     rng = random.Random(5)
     answered = 0
     while answered < 200:
@@ -97,6 +98,8 @@ def test_fewer_tiers_never_keep_more_at_length() -> None:
         try:
             free, few = (solve_settings({**asked, **other})[1] for other in ({}, {"tiers": tiers}))
         except Infeasible:
+            continue
+        if free.ettr < 0.7:
             continue
         answered += 1
         assert free.ram.fits and few.ram.fits
