@@ -87,7 +87,7 @@ def test_fewer_tiers_never_keep_more(words: str, tiers: str) -> None:
 @pytest.mark.slow
 def test_fewer_tiers_never_keep_more_at_length() -> None:
     """Random questions of large states in little RAM. A given stall is left out, for it is another save on other tiers, and
-    so is a job of restarts: struck in a restart it begins that of the slower tier anew, and one tier for all looks better."""
+    so is a job of restarts: struck in a restart, that of the slower tier begins anew; one tier for all looks better."""
     rng = random.Random(5)
     answered = 0
     while answered < 200:

@@ -14,13 +14,14 @@ from hinan.core.units import format_seconds
 from hinan.plan import costs, formulas
 from hinan.plan.binding import Knob, binding, knobs
 from hinan.plan.checks import Infeasible
-from hinan.plan.design import Design, best_design, waits_for_save
+from hinan.plan.design import Design, best_design
 from hinan.plan.failures import DAY_S, Tier
 from hinan.plan.joint import whole_steps
 from hinan.plan.losses import SPLIT_LIMIT, ClassAnswer, Loss, class_answers, lost, lost_by_class, nodes_out
 from hinan.plan.modes import ModeCost, compare_modes, stall_limit, why_not_ram
 from hinan.plan.montecarlo import Arrivals
 from hinan.plan.scenario import Scenario
+from hinan.plan.variants import waits_for_save
 from hinan.plan.witnesses import Witnesses, question
 
 

@@ -14,9 +14,10 @@ from functools import partial
 
 from hinan.plan import costs
 from hinan.plan.checks import Infeasible
-from hinan.plan.design import Design, best_design, finish, ram_of, variants
+from hinan.plan.design import Design, best_design, finish
 from hinan.plan.first_order import stall_ratio
 from hinan.plan.scenario import RestartParts, Scenario
+from hinan.plan.variants import ram_of, variants
 
 _GAIN_THAT_COUNTS = 1e-6
 _ROUNDING = 1e-12

@@ -12,18 +12,7 @@ import math
 from hinan.plan import costs
 from hinan.plan.assumed import resting_on
 from hinan.plan.checks import Infeasible, percent
-from hinan.plan.design import (
-    Design,
-    Variant,
-    best_design,
-    no_copy,
-    ram_of,
-    rate_per_s,
-    restart_parts_s,
-    variants,
-    verification,
-    waits_for_save,
-)
+from hinan.plan.design import Design, best_design, no_copy, rate_per_s, restart_parts_s, verification
 from hinan.plan.design import answers as answering
 from hinan.plan.failures import DAY_S, HOST_LOSS, FailureClass, Tier
 from hinan.plan.formulas import exact_interval_s
@@ -31,6 +20,7 @@ from hinan.plan.joint import whole_steps
 from hinan.plan.losses import nodes_out
 from hinan.plan.origin import Kind
 from hinan.plan.scenario import Scenario
+from hinan.plan.variants import Variant, ram_of, variants, waits_for_save
 
 LEAST_ETTR = 0.01
 """Below this the job makes no progress worth the name, and floats stop holding the expected time."""

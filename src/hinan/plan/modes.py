@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hinan.plan import costs
-from hinan.plan.design import Variant, best_by_way, open_drains_of, ram_of
+from hinan.plan.design import best_by_way
 from hinan.plan.failures import Tier
 from hinan.plan.scenario import Scenario
+from hinan.plan.variants import Variant, open_drains_of, ram_of
 
 
 @dataclass(frozen=True)

@@ -20,23 +20,14 @@ from hinan.plan import costs
 from hinan.plan.answer import Answer
 from hinan.plan.checks import Infeasible
 from hinan.plan.demands import LEAST_ETTR, checked_design
-from hinan.plan.design import (
-    Variant,
-    bounds_of,
-    build_levels,
-    least_parts_s,
-    preference,
-    rate_per_s,
-    restart_parts_s,
-    usable_variants,
-    waits_for_save,
-)
+from hinan.plan.design import bounds_of, build_levels, preference, rate_per_s, restart_parts_s, usable_variants
 from hinan.plan.explain import explain, shown
 from hinan.plan.failures import HOST_LOSS, FailureClass, FailureTable, Tier
 from hinan.plan.from_settings import scenario_from
 from hinan.plan.measured import MeasuredRun
 from hinan.plan.scale import SIZES
 from hinan.plan.scenario import Scenario
+from hinan.plan.variants import Variant, least_parts_s, waits_for_save
 
 MODEL = ("report.js", "search.js")
 """The arithmetic of the page."""
