@@ -68,7 +68,7 @@ def variants(scenario: Scenario) -> Iterator[Variant]:
         for tiers in sets:
             for open_drains in open_drains_of(mode, tiers):
                 yield Variant(mode, tiers, open_drains)
-            if demands.tiers is None and _worth_not_landing(scenario, mode, tiers):
+            if demands.tiers is None and _only_through(scenario, mode, tiers):
                 yield Variant(mode, tiers[1:], 1)
 
 
@@ -77,12 +77,9 @@ def open_drains_of(mode: str, tiers: Sequence[Tier]) -> tuple[int, ...]:
     return (1, 0) if mode == "ram" and Tier.RAM in tiers else (1,)
 
 
-def _worth_not_landing(scenario: Scenario, mode: str, tiers: tuple[Tier, ...]) -> bool:
-    """Whether the tier where the copy lands may be better as a place to pass through: RAM without room for an image to stay
-    may have it for images on their way; drives may load slower than the store."""
-    if mode == "ram":
-        return len(tiers) > 2 and not ram_of(scenario, Variant(mode, tiers, 1)).fits
-    return costs.load_s(scenario, Tier.NVME) > costs.load_s(scenario, Tier.SHARED)
+def _only_through(scenario: Scenario, mode: str, tiers: tuple[Tier, ...]) -> bool:
+    """Whether RAM without room for an image to stay may have it for images on their way to the next tier."""
+    return mode == "ram" and len(tiers) > 2 and not ram_of(scenario, Variant(mode, tiers, 1)).fits
 
 
 def _tier_sets(usable: Sequence[Tier]) -> list[tuple[Tier, ...]]:
