@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from hinan.cli.main import app
 from hinan.plan.checks import Infeasible
+from hinan.plan.costs import load_s
 from hinan.plan.failures import Tier
 from hinan.plan.nearest import solve_settings
 
@@ -86,7 +87,8 @@ def test_fewer_tiers_never_keep_more(words: str, tiers: str) -> None:
 @pytest.mark.slow
 def test_fewer_tiers_never_keep_more_at_length() -> None:
     """Random questions of large states in little RAM. A given stall is left out, for it is another save on other tiers, and
-    so is a job of restarts: struck in a restart, that of the slower tier begins anew; one tier for all looks better."""
+    so is a job of restarts: struck in a restart, that of the slower tier begins anew; one tier for all looks better.
+    Where drives load slower than the store, one tier less is better."""
     rng = random.Random(5)
     answered = 0
     while answered < 200:
@@ -95,10 +97,10 @@ def test_fewer_tiers_never_keep_more_at_length() -> None:
             asked.pop(name, None)
         tiers = rng.choice(["shared", "nvme,shared", "peer,shared", "peer,nvme,shared", "ram,shared"])
         try:
-            free, few = (solve_settings({**asked, **other})[1] for other in ({}, {"tiers": tiers}))
+            (scenario, free), (_, few) = (solve_settings({**asked, **other}) for other in ({}, {"tiers": tiers}))
         except Infeasible:
             continue
-        if free.ettr < 0.7:
+        if free.ettr < 0.7 or load_s(scenario, Tier.NVME) > load_s(scenario, Tier.SHARED):
             continue
         answered += 1
         assert free.ram.fits and few.ram.fits
