@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from hinan.core.ids import StepId
 from hinan.trainer import hostport
 from hinan.trainer.capture import Capture
 from hinan.trainer.copying import Copying, SlotMap, enqueue, lanes
+from hinan.trainer.evacuation import Evacuation
 from hinan.trainer.flight import Flight, bits, moved, watch, watch_bits
 from hinan.trainer.handle import Handle
 from hinan.trainer.hostport import CpuPort
@@ -175,3 +177,18 @@ def test_a_flight_that_could_not_end_is_no_success() -> None:
         handle.flight.land()
     with pytest.raises(SavingError, match="could not be sealed"):
         handle.settle()
+
+
+def test_an_interrupt_while_the_last_flight_is_waited_for_leaves_it_its_slot() -> None:
+    """B2: nothing was taken for the new step yet; the slot that is being written is not said to be free."""
+    evacuation = object.__new__(Evacuation)
+    given_back: list[str] = []
+    on_its_way = SimpleNamespace(finish=interrupted)
+    evacuation._start = None
+    evacuation._gate = SimpleNamespace(flight=on_its_way)  # type: ignore[assignment]
+    evacuation._liaison = SimpleNamespace(give_back_all=lambda: given_back.append("all"))  # type: ignore[assignment]
+    handle = Handle(StepId(1, 2), lambda step_id, moment, timeout_s: None)
+    with pytest.raises(TimeoutError, match="own watchdog"):
+        evacuation.run(handle, 0)
+    assert given_back == []
+    assert evacuation._start is not None and evacuation._start.handle is handle

@@ -109,8 +109,8 @@ class Evacuation:
         except BaseException:
             if handle.flight is not None:
                 self._under_way(handle.flight)
-            elif start.copying is None:
-                self._liaison.give_back_all()
+            elif start.copying is None and self._gate.flight is None:
+                self._liaison.give_back_all()  # while the flight before this one is on its way, its slot is its own
             if handle.flight is not None or (handle.lost is not None and start.copying is None):
                 self._start = None
             raise
