@@ -184,7 +184,7 @@ class _Interrupts:
         def trace(frame: FrameType, event: str, _: object) -> Any:
             nonlocal left
             path = frame.f_code.co_filename
-            if not path.startswith((HINAN, LIBRARY)) or path.startswith((LOGGING, PACKAGES)) or self.raised is not None:
+            if not _is_interrupted(path) or self.raised is not None:
                 return None
             # Not where a `with` statement is left: Python lets no signal's handler in between body and `__exit__`.
             if event == "line" and not linecache.getline(path, frame.f_lineno).lstrip().startswith("with "):
@@ -204,6 +204,11 @@ class _Interrupts:
         self._count += 1
         self.raised = self.KINDS[self._count % 3]("the loop's own")
         raise self.raised
+
+
+def _is_interrupted(path: str) -> bool:
+    """hinan first: installed from its wheel it lies among the packages, and those below Python's library."""
+    return path.startswith(HINAN) or (path.startswith(LIBRARY) and not path.startswith((LOGGING, PACKAGES)))
 
 
 def interrupted_and_left(target: str, out: str, rank: int, world_size: int, init_file: str) -> None:
