@@ -20,6 +20,51 @@ from hinan.plan.rivals import check_rivals
 from hinan.plan.scenario import BYTES_PER_PARAMETER, RESTARTS, Demands, Job, Restart, RestartParts, Scenario, Store
 from hinan.plan.settings import LONGEST_S, read
 
+# Which setting fills which field.
+_NODE = {
+    "gpus-per-node": "gpus_per_node",
+    "hbm": "hbm_bytes",
+    "d2h": "d2h_bytes_per_s",
+    "dram": "dram_bytes_per_s",
+    "nvme": "nvme_write_bytes_per_s",
+    "nic": "nic_bytes_per_s",
+    "gds": "gds_bytes_per_s",
+    "usd-per-gpu-hour": "usd_per_gpu_hour",
+}
+_JOB = {
+    "step": "step_s",
+    "hidden": "hidden_ratio",
+    "stall": "stall_s",
+    "floor": "floor_s",
+    "shard-gpus": "shard_gpus",
+}
+_STORE = {
+    "drain": "drain_s",
+    "store-bandwidth": "write_bytes_per_s",
+    "store-read-bandwidth": "read_bytes_per_s",
+    "interference": "interference_ratio",
+}
+_RESTART = {
+    "restart": "total_s",
+    "load": "load_s",
+    "init-growth": "init_per_1k_nodes_s",
+    "replay": "replay_s",
+    "latency": "detection_latency_s",
+    "verify": "verify_s",
+    "repair": "repair_s",
+    "nodes-return": "nodes_return_ratio",
+}
+_DEMANDS = {
+    "interval": "interval_s",
+    "max-redo": "max_redo_s",
+    "max-stall": "max_stall_ratio",
+    "max-rto": "max_rto_s",
+    "ram": "ram_budget_bytes",
+    "tiers": "tiers",
+    "mode": "mode",
+    "peers": "peer_copies",
+}
+
 
 def scenario_from(
     settings: Mapping[str, str], *, fitted: FailureTable | None = None, measured: MeasuredRun | None = None
@@ -38,18 +83,7 @@ def scenario_from(
     v |= {name: figure.value for name, figure in figures.items()}
     seen = {name: Origin(figure.kind, figure.source) for name, figure in figures.items()}
     node = v.get("preset") or machine("dgx-h100")
-    fields = {
-        "gpus-per-node": "gpus_per_node",
-        "hbm": "hbm_bytes",
-        "d2h": "d2h_bytes_per_s",
-        "dram": "dram_bytes_per_s",
-        "nvme": "nvme_write_bytes_per_s",
-        "nic": "nic_bytes_per_s",
-        "gds": "gds_bytes_per_s",
-        "usd-per-gpu-hour": "usd_per_gpu_hour",
-    }
-    node = node.with_given(**{field: v[name] for name, field in fields.items() if name in v})
-    node = replace(node, origins={**node.origins, **{fields[name]: seen[name] for name in fields if name in seen}})
+    node = node.with_given(*_told(_NODE, v, seen))
     job = _job(v, node.hbm_bytes, seen)
     failures = fitted or v.get("failures") or table("llama3")
     if "rate" in v:
@@ -94,43 +128,28 @@ def _job(v: dict[str, Any], hbm_bytes: float, seen: Mapping[str, Origin]) -> Job
             if "keep" in v
             else guessed("half of the HBM of at most 1,024 GPUs is state; give --params or --state-bytes")
         )
-    names = {"step": "step_s", "hidden": "hidden_ratio", "stall": "stall_s", "floor": "floor_s"}
-    given = {field: v[name] for name, field in names.items() if name in v}
-    origins |= _origins({**names, "shard-gpus": "shard_gpus"}, v, seen)
+    given, told = _told(_JOB, v, seen)
+    origins |= told
     if whole_job:
         origins["shard_gpus"] = guessed("one copy over all GPUs, up to 1,024: beyond them, replicas")
-    return Job(gpus, state, v.get("shard-gpus"), step_known="step" in v, origins=origins, **given)
+    return Job(gpus, state, step_known="step" in v, origins=origins, **given)
 
 
-def _origins(names: Mapping[str, str], v: Mapping[str, Any], seen: Mapping[str, Origin]) -> dict[str, Origin]:
-    """Origin of each field whose setting has a value: seen in a run, or given."""
-    return {field: seen.get(name, GIVEN) for name, field in names.items() if name in v}
+def _told(
+    names: Mapping[str, str], v: Mapping[str, Any], seen: Mapping[str, Origin]
+) -> tuple[dict[str, Any], dict[str, Origin]]:
+    """The fields whose settings have a value, and the origin of each: seen in a run, or given."""
+    told = {field: name for name, field in names.items() if name in v}
+    return {field: v[name] for field, name in told.items()}, {field: seen.get(name, GIVEN) for field, name in told.items()}
 
 
 def _store(v: Mapping[str, Any], seen: Mapping[str, Origin]) -> Store:
-    names = {
-        "drain": "drain_s",
-        "store-bandwidth": "write_bytes_per_s",
-        "store-read-bandwidth": "read_bytes_per_s",
-        "interference": "interference_ratio",
-    }
-    given = {field: v[name] for name, field in names.items() if name in v}
-    return Store(**given, origins=_origins(names, v, seen))
+    given, origins = _told(_STORE, v, seen)
+    return Store(**given, origins=origins)
 
 
 def _restart(v: Mapping[str, Any], seen: Mapping[str, Origin]) -> Restart:
-    names = {
-        "restart": "total_s",
-        "load": "load_s",
-        "init-growth": "init_per_1k_nodes_s",
-        "replay": "replay_s",
-        "latency": "detection_latency_s",
-        "verify": "verify_s",
-        "repair": "repair_s",
-        "nodes-return": "nodes_return_ratio",
-    }
-    given = {field: v[name] for name, field in names.items() if name in v}
-    origins = _origins(names, v, seen)
+    given, origins = _told(_RESTART, v, seen)
     parts = {f"{name}_s": v[name] for name in ("detect", "reschedule", "init") if name in v}
     if parts:
         given["parts"] = {failure: replace(base, **parts) for failure, base in RESTARTS.items()}
@@ -146,18 +165,8 @@ def _origin_of_parts(given: Mapping[str, float]) -> Origin:
 
 
 def _demands(v: Mapping[str, Any]) -> Demands:
-    names = {
-        "interval": "interval_s",
-        "max-redo": "max_redo_s",
-        "max-stall": "max_stall_ratio",
-        "max-rto": "max_rto_s",
-        "ram": "ram_budget_bytes",
-        "tiers": "tiers",
-        "mode": "mode",
-        "peers": "peer_copies",
-    }
-    given = {field: v[name] for name, field in names.items() if name in v}
+    given, origins = _told(_DEMANDS, v, {})
     if "budget" in v:
         field, value = v["budget"]
-        given[field] = value
-    return Demands(**given, origins=dict.fromkeys(given, GIVEN))
+        given[field], origins[field] = value, GIVEN
+    return Demands(**given, origins=origins)

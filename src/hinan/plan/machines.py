@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from hinan.core.errors import ConfigError
 from hinan.plan.checks import not_negative, positive
-from hinan.plan.origin import GIVEN, Origin, default, guessed, measured
+from hinan.plan.origin import Origin, default, guessed, measured
 
 GB, TB = 10**9, 10**12
 
@@ -49,11 +49,10 @@ class Machine:
         not_negative(nvme_write_bytes_per_s=self.nvme_write_bytes_per_s, gds_bytes_per_s=self.gds_bytes_per_s)
         not_negative(nvme_read_bytes_per_s=self.nvme_read_bytes_per_s, usd_per_gpu_hour=self.usd_per_gpu_hour)
 
-    def with_given(self, **values: float) -> Machine:
-        """The machine with some numbers replaced by the designer's own."""
-        origins = {**self.origins, **dict.fromkeys(values, GIVEN)}
+    def with_given(self, values: Mapping[str, float], origins: Mapping[str, Origin]) -> Machine:
+        """The machine with some numbers replaced by those that were given or measured."""
         whole = {k: int(v) if k in ("gpus_per_node", "numa_nodes") else v for k, v in values.items()}
-        return replace(self, origins=origins, **whole)  # type: ignore[arg-type]
+        return replace(self, origins={**self.origins, **origins}, **whole)  # type: ignore[arg-type]
 
 
 _PRICE = guessed("rental prices vary between 2 and 12 USD; put in your own with --usd-per-gpu-hour")
