@@ -19,7 +19,7 @@ from pathlib import Path
 
 from bench.child import TMPFS, Settings
 from bench.figures import MODULES
-from bench.proc import end_agents
+from bench.proc import end_all
 from bench.row import Row
 
 STATE_BYTES = 1_500_000_000
@@ -42,12 +42,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--evacuations and --state-bytes must be at least 1")
     with places(options.dir) as (directory, ram):
         settings = Settings(options.state_bytes, options.evacuations, str(directory), str(ram))
-        rows, failed = measure(settings, options.only or names)
+        rows, missing = measure(settings, options.only or names)
     if options.json:
         sys.stdout.write(json.dumps([row.as_json() for row in rows], indent=2) + "\n")
     else:
         print("\n".join(markdown(rows) if options.markdown else table(rows)))
-    return 2 if failed else int(any(row.ok is False for row in rows))
+        if missing:
+            print(f"\nNot measured: {', '.join(missing)}.")
+    return 2 if missing else int(any(row.ok is False for row in rows))
 
 
 @contextmanager
@@ -59,37 +61,44 @@ def places(parent: Path) -> Iterator[tuple[Path, Path]]:
     try:
         yield directory, ram
     finally:
-        end_agents(directory)
+        end_all(directory)
         shutil.rmtree(directory, ignore_errors=True)
         shutil.rmtree(ram, ignore_errors=True)
 
 
-def measure(settings: Settings, wanted: Sequence[str]) -> tuple[list[Row], bool]:
-    """The wanted rows, and whether some could not be measured. Each is said on stderr as soon as it is known."""
+def measure(settings: Settings, wanted: Sequence[str]) -> tuple[list[Row], list[str]]:
+    """The wanted rows, and the figures that could not be measured. Each is said on stderr as soon as it is known.
+
+    Whatever goes wrong with a module costs the figures of that module, never what was measured before or comes after.
+    """
     rows: list[Row] = []
-    failed = False
+    missing: list[str] = []
     for module in MODULES:
-        if not any(goal.figure in wanted for goal in module.GOALS):
+        asked = [goal.figure for goal in module.GOALS if goal.figure in wanted]
+        if not asked:
             continue
         try:
-            found = [row for row in module.rows(settings) if row.goal.figure in wanted]
-        except (RuntimeError, OSError) as error:
-            failed = True
-            print(f"{module.__name__}: {error}", file=sys.stderr)
-            continue
+            found = [row for row in module.rows(settings) if row.goal.figure in asked]
+        except Exception as error:  # noqa: BLE001
+            missing += asked
+            print(f"not measured: {', '.join(asked)}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            found = []
+        finally:
+            settings.clear()
         for row in found:
             print("  ".join(cells(row)), file=sys.stderr, flush=True)
         rows += found
-    return rows, failed
+    return rows, missing
 
 
 def cells(row: Row) -> tuple[str, ...]:
     """One row as text."""
     low, high = row.interval
-    ok = {True: "yes", False: "no", None: "?"}[row.ok]
+    ok = {True: "yes", False: "no", None: "?" if row.goal.most is not None else ""}[row.ok]
+    goal = f"≤ {row.goal.most:g}" if row.goal.most is not None else ""
     floor = f"{row.floor_s:.3f} s" if row.floor_s is not None else ""
     return (
-        row.goal.figure, f"{row.amount:.3g}", f"{low:.3g} to {high:.3g}", f"≤ {row.goal.most:g}", row.goal.unit, ok, floor,
+        row.goal.figure, f"{row.amount:.3g}", f"{low:.3g} to {high:.3g}", goal, row.goal.unit, ok, floor,
     )  # fmt: skip
 
 

@@ -9,13 +9,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.proc import end_agents
+from bench.proc import end_all
 
 ROOT = Path(__file__).resolve().parent.parent
 TMPFS = Path("/dev/shm")
@@ -43,28 +43,56 @@ class Settings:
         try:
             yield target, ram
         finally:
-            end_agents(target)
+            end_all(target)
             shutil.rmtree(target, ignore_errors=True)
             shutil.rmtree(ram, ignore_errors=True)
 
+    def clear(self) -> None:
+        """End and remove what a child has left behind that could not do it itself, for it was killed."""
+        end_all(Path(self.directory))
+        for root in (self.directory, self.ram):
+            for left in Path(root).iterdir():
+                shutil.rmtree(left, ignore_errors=True)
+
 
 TIMEOUT_S = 1800.0
+
+
+def finished(command: Sequence[str], environment: Mapping[str, str], timeout_s: float) -> str:
+    """What a program prints, run from the root of the repository.
+
+    Raises:
+        RuntimeError: it failed, or ran out of time and was ended; the message has its last words.
+    """
+    with subprocess.Popen(
+        command, cwd=ROOT, env=os.environ | dict(environment), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as program:
+        try:
+            out, err = program.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired as expired:
+            program.kill()  # and no more is read: what it has started may hold the pipe
+            err = (expired.stderr or b"").decode(errors="replace")
+            raise RuntimeError(f"it took longer than {timeout_s:g} s:\n{err[-4000:]}") from None
+        except BaseException:
+            program.kill()
+            raise
+    if program.returncode != 0:
+        raise RuntimeError(f"it ended with {program.returncode}:\n{err[-4000:]}")
+    return out
 
 
 def call(function: str, settings: Settings, environment: Mapping[str, str] | None = None, **arguments: Any) -> Any:
     """The JSON value of `module:function(settings, **arguments)`.
 
     Raises:
-        RuntimeError: it failed; the message has its last words.
+        RuntimeError: it failed or ran out of time; the message has its last words.
     """
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.child", function, json.dumps([asdict(settings), arguments])],
-        cwd=ROOT, env=os.environ | {"HINAN_AGENT_IDLE_S": "30"} | dict(environment or {}), capture_output=True, text=True,
-        check=False, timeout=TIMEOUT_S,
-    )  # fmt: skip
-    if done.returncode != 0:
-        raise RuntimeError(f"{function} failed:\n{done.stderr[-4000:]}")
-    return json.loads(done.stdout.splitlines()[-1])
+    command = [sys.executable, "-m", "bench.child", function, json.dumps([asdict(settings), arguments])]
+    try:
+        out = finished(command, {"HINAN_AGENT_IDLE_S": "30"} | dict(environment or {}), TIMEOUT_S)
+    except RuntimeError as error:
+        raise RuntimeError(f"{function}: {error}") from None
+    return json.loads(out.splitlines()[-1])
 
 
 def main() -> None:

@@ -33,16 +33,21 @@ def names_below(root: Path) -> int:
     return sum(len(directories) + len(files) for _, directories, files in os.walk(root))
 
 
-def agents(root: Path) -> list[int]:
-    """Process ids of node agents whose target lies below a directory."""
-    found = []
+def processes(root: Path) -> dict[int, list[bytes]]:
+    """Command lines, by process id, of those that were given a path below a directory."""
+    found = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             with suppress(OSError):
                 words = (entry / "cmdline").read_bytes().split(b"\0")
-                if b"hinan.agent" in words and any(w.startswith(f"{root}/".encode()) for w in words):
-                    found.append(int(entry.name))
+                if any(w.startswith(f"{root}/".encode()) for w in words):
+                    found[int(entry.name)] = words
     return found
+
+
+def agents(root: Path) -> list[int]:
+    """Process ids of node agents whose target lies below a directory."""
+    return [pid for pid, words in processes(root).items() if b"hinan.agent" in words]
 
 
 def wait_for_agent(ram: Path) -> None:
@@ -68,14 +73,14 @@ def _wait(reached: Callable[[], bool], complaint: str, timeout_s: float = 30.0) 
         time.sleep(0.01)
 
 
-def end_agents(root: Path) -> None:
-    """End what a figure has left behind."""
+def end_all(root: Path) -> None:
+    """End what a figure has left behind: agents, and ranks whose launcher was killed."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        for pid in agents(root):
+        for pid in processes(root):
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
         deadline = time.monotonic() + 2.0
-        while agents(root) and time.monotonic() < deadline:
+        while processes(root) and time.monotonic() < deadline:
             time.sleep(0.02)
 
 

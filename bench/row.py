@@ -11,11 +11,15 @@ from bench.statistics import median, median_interval, ratios, verdict
 
 @dataclass(frozen=True)
 class Goal:
-    """What a figure promises: at most `most`, in `unit`. A unit that begins with × makes it a ratio to a floor."""
+    """What a figure promises: at most `most`, in `unit`. A unit that begins with × makes it a ratio to a floor.
+
+    Attributes:
+        most: None for a part of another figure, which is told and promises nothing by itself.
+    """
 
     figure: str
     title: str
-    most: float
+    most: float | None
     unit: str
 
     @property
@@ -54,6 +58,10 @@ def sampled(goal: Goal, samples: Sequence[float], floors_s: Sequence[float] | No
     return Row(goal, median(amounts), interval, verdict(goal.most, interval, len(amounts)), floor_s)
 
 
-def counted(goal: Goal, amount: float) -> Row:
-    """A count, which has no interval."""
-    return Row(goal, amount, (amount, amount), verdict(goal.most, (amount, amount), 0), None)
+def counted(goal: Goal, amount: float, *, enough: bool = True) -> Row:
+    """A count, which has no interval.
+
+    Args:
+        enough: as much was counted as the goal speaks of; less says nothing about it.
+    """
+    return Row(goal, amount, (amount, amount), verdict(goal.most, (amount, amount), 0) if enough else None, None)

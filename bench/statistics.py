@@ -29,14 +29,15 @@ def median_interval(samples: Sequence[float], confidence: float = CONFIDENCE) ->
     return ordered[k - 1], ordered[n - k]
 
 
-def verdict(goal: float, interval: tuple[float, float], samples: int) -> bool | None:
+def verdict(goal: float | None, interval: tuple[float, float], samples: int) -> bool | None:
     """Whether "at most `goal`" holds; None where the interval covers the goal, or there are too few samples to say.
 
     Args:
+        goal: None where nothing is promised: then there is nothing to say.
         samples: how many the interval comes from; 0 for a count that has no error.
     """
     low, high = interval
-    if 0 < samples < FEWEST_SAMPLES:
+    if goal is None or 0 < samples < FEWEST_SAMPLES:
         return None
     if high <= goal:
         return True

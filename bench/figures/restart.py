@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
-from bench.child import ROOT, Settings
+from bench.child import Settings, finished
 from bench.row import Goal, Row, sampled
 
 RESTART = Goal("restart", "SIGKILL of a rank to the first new step, over a restart without restore", 0.5, "s")
@@ -22,6 +21,7 @@ GOALS = (RESTART,)
 PAIRS = 6
 RANKS = 2
 KILL_AT = 20
+TIMEOUT_S = 300.0
 
 
 def rows(settings: Settings) -> list[Row]:
@@ -41,10 +41,7 @@ def launch(settings: Settings, *, saving: bool) -> float:
             sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={RANKS}", "--max-restarts=1",
             "--monitor-interval=0.1", "--log-dir", str(target / "log"), "-m", __name__, *arguments,
         ]  # fmt: skip
-        environment = os.environ | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
-        if done.returncode != 0:
-            raise RuntimeError(f"torchrun ended with {done.returncode}:\n{done.stderr[-4000:]}")
+        finished(command, {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "OMP_NUM_THREADS": "1"}, TIMEOUT_S)
         at = {path.stem: json.loads(path.read_text()) for path in target.glob("*.json")}
         if saving and at["new"]["step"] != KILL_AT + 1:
             raise RuntimeError(f"the killed run went on with step {at['new']['step']}, not {KILL_AT + 1}")

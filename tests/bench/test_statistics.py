@@ -48,6 +48,19 @@ def test_extras_are_taken_against_both_neighbours() -> None:
         extras([1.0, 2.0], [1.0, 2.0])
 
 
+def test_a_part_of_another_figure_has_no_goal_and_no_verdict() -> None:
+    """It is told beside the whole: goal and ok are null, however many samples there are."""
+    told = sampled(Goal("f", "title", None, "s"), [1.0] * 20).as_json()
+    assert (told["goal"], told["ok"], told["value"]) == (None, None, 1.0)
+
+
+def test_a_count_of_too_little_says_nothing() -> None:
+    """Neither that a goal is kept nor that it is missed."""
+    goal = Goal("f", "title", 1.0, "things")
+    assert [counted(goal, amount, enough=False).ok for amount in (0.0, 2.0)] == [None, None]
+    assert [counted(goal, amount).ok for amount in (0.0, 2.0)] == [True, False]
+
+
 def test_ratios_are_those_of_pairs() -> None:
     """Sample and floor doubled together, as on a busy machine, leave the ratio; the row keeps the median floor."""
     row = sampled(Goal("f", "title", 2.0, "× floor_ram"), [3.0, 6.0] * 5, [2.0, 4.0] * 5)
