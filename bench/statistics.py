@@ -59,4 +59,22 @@ def extras(with_s: Sequence[float], without_s: Sequence[float]) -> list[float]:
     return [taken - usual for taken, usual in zip(with_s, sides, strict=True)]
 
 
-__all__ = ["extras", "median", "median_interval", "ratios", "verdict"]
+def first_costs(paid_s: Sequence[tuple[float, float]], usual_s: tuple[float, float]) -> tuple[float, float]:
+    """(getting ready, all): what the first evacuation of a loop costs it, above what it pays with nothing due.
+
+    Getting ready is what lies before the `evac.step()` at which it is due.
+
+    Args:
+        paid_s: (in the hooks of `optimizer.step()`, in the `evac.step()` behind it) of each step, from the first one of the
+            loop to the one behind the evacuation, whose hooks are its gate. What lies before the first `evac.step()` and
+            behind that gate is not counted.
+        usual_s: the same of a step with nothing due.
+    """
+    usual_hooks_s, usual_saving_s = usual_s
+    hooks_s = [hooks - usual_hooks_s for hooks, _ in paid_s[1:]]
+    saving_s = [saving - usual_saving_s for _, saving in paid_s[:-1]]
+    ready_s = sum(hooks_s[:-1]) + sum(saving_s[:-1])
+    return ready_s, ready_s + saving_s[-1] + hooks_s[-1]
+
+
+__all__ = ["extras", "first_costs", "median", "median_interval", "ratios", "verdict"]
