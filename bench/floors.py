@@ -64,23 +64,24 @@ class Floors:
             os.close(fd)
             path.unlink()
 
-    def read_s(self, path: Path) -> float:
-        """One sequential read, past the page cache where that works, of a file that lies in no cache of this machine.
 
-        Into new memory of the file's length: the bytes of a restore must lie somewhere before they are trusted, and on
-        some machines making that memory takes as long as reading.
-        """
-        drop_from_cache(path)
-        fd = open_direct(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            size_bytes, at = os.fstat(fd).st_size, 0
-            began = time.perf_counter()
-            view = memoryview(mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
-            while at < size_bytes:
-                at += os.preadv(fd, [view[at : at + PIECE_BYTES]], at)
-            return time.perf_counter() - began
-        finally:
-            os.close(fd)
+def cold_read_s(path: Path) -> float:
+    """One sequential read, past the page cache where that works, of a file that lies in no cache of this machine.
+
+    Into new memory of the file's length: the bytes of a restore must lie somewhere before they are trusted, and on
+    some machines making that memory takes as long as reading.
+    """
+    drop_from_cache(path)
+    fd = open_direct(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        size_bytes, at = os.fstat(fd).st_size, 0
+        began = time.perf_counter()
+        view = memoryview(mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+        while at < size_bytes:
+            at += os.preadv(fd, [view[at : at + PIECE_BYTES]], at)
+        return time.perf_counter() - began
+    finally:
+        os.close(fd)
 
 
 def open_direct(path: Path, flags: int) -> int:

@@ -47,15 +47,20 @@ class Decoder(nn.Module):
 class Training:
     """Model, optimizer and data; `compute` is a forward and a backward pass of real work."""
 
-    def __init__(self, state_bytes: int) -> None:
+    def __init__(self, state_bytes: int, *, stepped: bool = True) -> None:
+        """
+        Args:
+            stepped: it has taken a step, and so has gradients and moments. A loop that was just (re)started has neither.
+        """
         torch.manual_seed(0)
         width = max(8, round((state_bytes / 12 / (12 * LAYERS + 50257 / 768 + 4 / 3)) ** 0.5 / 8) * 8)
         self.tokens, self.context = width * 50257 // 768, max(16, width * 4 // 3)
         self.model = Decoder(width, self.tokens, self.context)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-6, fused=True)
         self.text = self._text(16)
-        self.compute()
-        self.optimizer.step()  # makes the moments
+        if stepped:
+            self.compute()
+            self.optimizer.step()  # makes the moments
 
     def _text(self, length: int) -> torch.Tensor:
         rows = -(-length // self.context)

@@ -1,14 +1,15 @@
 """Restoring into a live model and optimizer, every byte verified: from RAM, and cold from the disk.
 
-The node's agent runs already when `restore()` is called, as it does where only the trainers died. From RAM one process
-restores again and again, each time as a new attempt; from the disk each restore has a process of its own, because the RAM
-copy is freed when the process whose run was closed has ended.
+What a restarted loop pays: each restore has a process of its own, whose model was just built and whose optimizer has taken
+no step, so that its moments have to be made. The node's agent runs already when `restore()` is called, as it does where
+only the trainers died.
 """
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 from bench.child import Settings, call
 from bench.row import Goal, Row, sampled
@@ -18,64 +19,55 @@ DISK = Goal("restore_disk", "restore from disk, cold, verified", 1.3, "× floor_
 GOALS = (RAM, DISK)
 
 NEVER = 10**9
+FROM_RAM = 12
+"""Most processes that restore from RAM: they scatter less than those that read a disk, and each takes seconds to start."""
 
 
 def rows(settings: Settings) -> list[Row]:
-    """One run from RAM; as many processes as samples from the disk."""
-    with settings.place() as (target, ram):
-        from_ram = call(f"{__name__}:again_and_again", settings, target=str(target), ram=str(ram))
-    with settings.place() as (target, ram):
-        call(f"{__name__}:save", settings, target=str(target), ram=str(ram))
-        found = [call(f"{__name__}:once", settings, target=str(target), ram=str(ram)) for _ in range(settings.evacuations)]
+    """A process that saves, and as many that restore as samples, for each source."""
+    from_ram = _samples(settings, "ram", min(FROM_RAM, settings.evacuations))
+    from_disk = _samples(settings, "target", settings.evacuations)
     return [
-        sampled(RAM, from_ram["seconds"], from_ram["floors_s"]),
-        sampled(DISK, [one["seconds"] for one in found], [one["floor_s"] for one in found]),
+        sampled(RAM, [one["seconds"] for one in from_ram], [one["floor_s"] for one in from_ram]),
+        sampled(DISK, [one["seconds"] for one in from_disk], [one["floor_s"] for one in from_disk]),
     ]
 
 
-def save(settings: Settings, target: str, ram: str) -> None:
-    """Evacuate and commit one step."""
-    training = _training(settings)
-    _evacuate(training.state, Path(target), Path(ram), keep_ram=False)
+def _samples(settings: Settings, source: str, count: int) -> list[dict[str, float]]:
+    with settings.place() as (target, ram):
+        place: dict[str, Any] = {"target": str(target), "ram": str(ram), "source": source}
+        call(f"{__name__}:save", settings, **place)
+        return [call(f"{__name__}:once", settings, **place) for _ in range(count)]
 
 
-def again_and_again(settings: Settings, target: str, ram: str) -> dict[str, list[float]]:
-    """Evacuate once and restore from RAM many times, each beside its floor; the first is not counted."""
-    from bench.floors import Floors
-
-    training = _training(settings)
-    floors = Floors(training.ranges, Path(target))
-    _evacuate(training.state, Path(target), Path(ram), keep_ram=True)
-    found: dict[str, list[float]] = {"seconds": [], "floors_s": []}
-    for attempt in range(settings.evacuations + 1):
-        seconds = _restore(training.state, Path(target), Path(ram), "ram")
-        if attempt > 0:
-            found["seconds"].append(seconds)
-            found["floors_s"].append(floors.ram_s())
-    return found
+def save(settings: Settings, target: str, ram: str, source: str) -> None:
+    """Evacuate and commit one step; its RAM copy stays if it is what is restored from."""
+    _evacuate(_training(settings, stepped=True).state, Path(target), Path(ram), keep_ram=source == "ram")
 
 
-def once(settings: Settings, target: str, ram: str) -> dict[str, float]:
-    """Restore from the disk, beside its floor."""
-    from bench.floors import Floors, drop_from_cache
+def once(settings: Settings, target: str, ram: str, source: str) -> dict[str, float]:
+    """Restore into a loop that was just started, beside its floor."""
+    from bench.floors import Floors, cold_read_s, drop_from_cache
     from bench.proc import wait_for_no_arena
 
-    training = _training(settings)
+    training = _training(settings, stepped=False)
+    if source == "ram":
+        seconds = _restore(training, Path(target), Path(ram), source)
+        return {"seconds": seconds, "floor_s": Floors(training.ranges, Path(target)).ram_s()}
     (image,) = Path(target).glob("run/steps/*/rank-*.safetensors")
-    floors = Floors(training.ranges, Path(target))
     wait_for_no_arena(Path(ram))
-    floor_s = floors.read_s(image)
+    floor_s = cold_read_s(image)
     drop_from_cache(image)
-    return {"seconds": _restore(training.state, Path(target), Path(ram), "target"), "floor_s": floor_s}
+    return {"seconds": _restore(training, Path(target), Path(ram), source), "floor_s": floor_s}
 
 
-def _training(settings: Settings):  # type: ignore[no-untyped-def]
+def _training(settings: Settings, *, stepped: bool):  # type: ignore[no-untyped-def]
     import torch
 
     torch.set_num_threads(1)
     from bench.state import Training
 
-    return Training(settings.state_bytes)
+    return Training(settings.state_bytes, stepped=stepped)
 
 
 def _evacuate(state: dict[str, object], target: Path, ram: Path, *, keep_ram: bool) -> None:
@@ -87,18 +79,20 @@ def _evacuate(state: dict[str, object], target: Path, ram: Path, *, keep_ram: bo
     evac.close(keep_ram=keep_ram)
 
 
-def _restore(state: dict[str, object], target: Path, ram: Path, source: str) -> float:
+def _restore(training: Any, target: Path, ram: Path, source: str) -> float:
     """Seconds of one `restore()`, as a new attempt."""
     import hinan
     from bench.proc import wait_for_agent
 
-    evac = hinan.Evacuator(target / "run", state, every=NEVER, commit_every=NEVER, ram=ram)
+    if training.optimizer.state:
+        raise RuntimeError("a restarted loop has no moments yet; making them is part of what it pays")
+    evac = hinan.Evacuator(target / "run", training.state, every=NEVER, commit_every=NEVER, ram=ram)
     wait_for_agent(ram)
     began = time.perf_counter()
     step = evac.restore()
     seconds = time.perf_counter() - began
     assert evac.resumed is not None
     if step != 1 or evac.resumed.source != source:
-        raise AssertionError(f"restored step {step} from {evac.resumed.source}, not step 1 from {source}")
+        raise RuntimeError(f"restored step {step} from {evac.resumed.source}, not step 1 from {source}")
     evac.close(keep_ram=source == "ram")
     return seconds

@@ -50,9 +50,20 @@ def test_json_has_exactly_the_promised_keys_and_nothing_is_left(tmp_path: Path) 
 @pytest.mark.slow
 def test_figures_of_training_are_measured(tmp_path: Path) -> None:
     """Blocks with and without evacuations, whose slots are waited for: what else looks into the trainer's own objects."""
-    done = run(tmp_path, "--only", "blocked", "tiny_blocked", "--json")
+    done = run(tmp_path, "--only", "blocked", "getting_ready", "tiny_blocked", "--json")
     assert done.returncode == 0, done.stderr
-    assert [row["figure"] for row in json.loads(done.stdout)] == ["blocked", "tiny_blocked"]
+    assert [row["figure"] for row in json.loads(done.stdout)] == ["blocked", "getting_ready", "tiny_blocked"]
+
+
+@pytest.mark.slow
+def test_what_hinan_costs_with_nothing_due_is_measured(tmp_path: Path) -> None:
+    """evac.step() and the hooks between training steps: both are there, and the hooks' is not the difference of nothing."""
+    done = run(tmp_path, "--only", "idle_step", "idle_hooks", "trainer_memory", "restore_ram", "--json")
+    assert done.returncode in (0, 1), done.stderr
+    found = {row["figure"]: row.get("value", row.get("ratio")) for row in json.loads(done.stdout)}
+    assert list(found) == ["restore_ram", "idle_step", "idle_hooks", "trainer_memory"]
+    assert found["idle_step"] > 0
+    assert found["idle_hooks"] > 1
 
 
 @pytest.mark.slow

@@ -21,8 +21,8 @@ QUESTION_S, LEFT_S = 0.004, 0.030
 class Loop:
     """A loop by a clock of its own: what each step pays is written down, and nothing else takes time.
 
-    The first evac.step() walks and plans (0.5 s). At the boundary before the first evacuation the gate is tried out (0.25 s),
-    and looked at again in the next optimizer.step() (0.125 s). Each evacuation takes 0.01 s, and its gate 0.005 s.
+    The first evac.step() walks and plans (0.5 s). At the boundary before the first evacuation the gate is tried out
+    (0.25 s), and looked at again in the next optimizer.step() (0.125 s). Each evacuation takes 0.01 s, its gate 0.005 s.
     """
 
     def __init__(self) -> None:
