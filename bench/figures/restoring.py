@@ -1,6 +1,7 @@
 """Restoring into a live model and optimizer, every byte verified: from RAM, and cold from the disk.
 
-What a restarted loop pays: each restore has a process of its own, whose model was just built and whose optimizer has taken
+Into live tensors, one process restores from RAM again and again, each time as a new attempt. What a restarted loop pays,
+from RAM and from the disk, is measured in processes of their own, whose model was just built and whose optimizer has taken
 no step, so that its moments have to be made. The node's agent runs already when `restore()` is called, as it does where
 only the trainers died.
 """
@@ -15,22 +16,28 @@ from bench.child import Settings, call
 from bench.row import Goal, Row, sampled
 
 RAM = Goal("restore_ram", "restore from RAM, verified, into live tensors", 2.0, "× floor_ram")
-DISK = Goal("restore_disk", "restore from disk, cold, verified", 1.3, "× floor_read")
-GOALS = (RAM, DISK)
+RAM_FRESH = Goal(
+    "restore_ram_fresh", "restore from RAM, verified, into a loop that has no moments yet", None, "× floor_ram"
+)
+DISK = Goal("restore_disk", "restore from disk, cold, verified, into a loop that has no moments yet", 1.3, "× floor_read")
+GOALS = (RAM, RAM_FRESH, DISK)
 
 NEVER = 10**9
-FROM_RAM = 12
+FRESH = 12
 """Most processes that restore from RAM: they scatter less than those that read a disk, and each takes seconds to start."""
 
 
 def rows(settings: Settings) -> list[Row]:
-    """A process that saves, and as many that restore as samples, for each source."""
-    from_ram = _samples(settings, "ram", min(FROM_RAM, settings.evacuations))
+    """One process for live tensors; for each other figure one that saves, and as many that restore as samples."""
+    with settings.place() as (target, ram):
+        live = call(f"{__name__}:again_and_again", settings, target=str(target), ram=str(ram))
+    fresh = _samples(settings, "ram", min(FRESH, settings.evacuations))
     from_disk = _samples(settings, "target", settings.evacuations)
-    return [
-        sampled(RAM, [one["seconds"] for one in from_ram], [one["floor_s"] for one in from_ram]),
-        sampled(DISK, [one["seconds"] for one in from_disk], [one["floor_s"] for one in from_disk]),
-    ]
+    return [sampled(goal, *_columns(found)) for goal, found in zip(GOALS, (live, fresh, from_disk), strict=True)]
+
+
+def _columns(found: list[dict[str, float]]) -> tuple[list[float], list[float]]:
+    return [one["seconds"] for one in found], [one["floor_s"] for one in found]
 
 
 def _samples(settings: Settings, source: str, count: int) -> list[dict[str, float]]:
@@ -45,12 +52,28 @@ def save(settings: Settings, target: str, ram: str, source: str) -> None:
     _evacuate(_training(settings, stepped=True).state, Path(target), Path(ram), keep_ram=source == "ram")
 
 
+def again_and_again(settings: Settings, target: str, ram: str) -> list[dict[str, float]]:
+    """Evacuate once and restore from RAM many times, each beside its floor; the first is not counted."""
+    from bench.floors import Floors
+
+    training = _training(settings, stepped=True)
+    floors = Floors(training.ranges, Path(target))
+    _evacuate(training.state, Path(target), Path(ram), keep_ram=True)
+    _restore(training, Path(target), Path(ram), "ram")
+    return [
+        {"seconds": _restore(training, Path(target), Path(ram), "ram"), "floor_s": floors.ram_s()}
+        for _ in range(settings.evacuations)
+    ]
+
+
 def once(settings: Settings, target: str, ram: str, source: str) -> dict[str, float]:
     """Restore into a loop that was just started, beside its floor."""
     from bench.floors import Floors, cold_read_s, drop_from_cache
     from bench.proc import wait_for_no_arena
 
     training = _training(settings, stepped=False)
+    if training.optimizer.state:
+        raise RuntimeError("a restarted loop has no moments yet; making them is part of what it pays")
     if source == "ram":
         seconds = _restore(training, Path(target), Path(ram), source)
         return {"seconds": seconds, "floor_s": Floors(training.ranges, Path(target)).ram_s()}
@@ -84,8 +107,6 @@ def _restore(training: Any, target: Path, ram: Path, source: str) -> float:
     import hinan
     from bench.proc import wait_for_agent
 
-    if training.optimizer.state:
-        raise RuntimeError("a restarted loop has no moments yet; making them is part of what it pays")
     evac = hinan.Evacuator(target / "run", training.state, every=NEVER, commit_every=NEVER, ram=ram)
     wait_for_agent(ram)
     began = time.perf_counter()
