@@ -135,6 +135,25 @@ def test_ranks_with_different_targets(make_job: MakeJob) -> None:
     still_resumes(other)
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        ({"every": 2}, {"every": 3}, "every: 2 steps (rank 0); 3 steps (rank 1)"),
+        ({"commit_every": "30s"}, {}, "commit_every: 30 s (rank 0); 1 steps (rank 1)"),
+        ({"ram": "1GiB"}, {}, "ram: 1073741824 bytes (rank 0); auto (rank 1)"),
+        ({}, {"fresh": True}, "fresh: False (rank 0); True (rank 1)"),
+    ],
+)
+def test_ranks_with_different_arguments(
+    first: dict[str, Any], second: dict[str, Any], said: str, make_job: MakeJob
+) -> None:
+    """What counts for the whole job is asked for alike, or every rank is refused, before the target is touched."""
+    job = make_job(ranks=2)
+    refused(job, "ConfigError", said, each=[first, second])
+    assert job.result(1)["error"]["type"] == "ConfigError"
+    assert not job.target_path.exists()
+
+
 def test_several_ranks_without_a_process_group(make_job: MakeJob) -> None:
     """A launcher started two ranks and the script made no process group: an error that says which call is missing."""
     refused(make_job(ranks=2), "ConfigError", "2 ranks", "init_process_group", plain=True)

@@ -10,6 +10,7 @@ import signal
 import sys
 import sysconfig
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -127,13 +128,15 @@ def _refused(call: Callable[[], object]) -> bool:
     return False
 
 
-def interrupted(target: str, out: str, rank: int, world_size: int, init_file: str, stride: int, start: int = 1) -> None:
+def interrupted(
+    target: str, out: str, rank: int, world_size: int, init_file: str, stride: int, start: int = 1, check: str = "off"
+) -> None:
     """A signal's handler raises at one line after another of `evac.step()`. The loop gets what it raised, whatever that is,
     and asks for the same step again."""
     _begin(rank, world_size, init_file)
     model = torch.nn.Linear(200, 200)
     optimizer = torch.optim.AdamW(model.parameters())
-    evac = hinan.Evacuator(target, {"model": model, "optim": optimizer}, every=1, commit_every=10)
+    evac = hinan.Evacuator(target, {"model": model, "optim": optimizer}, every=1, commit_every=10, check=check)
     step = evac.restore()
     interrupts = _Interrupts()
     line, again = start, 0
@@ -163,6 +166,40 @@ def interrupted(target: str, out: str, rank: int, world_size: int, init_file: st
     Path(out, "done").write_text(str(again))
 
 
+def interrupted_at_the_gate(target: str, out: str, rank: int, world_size: int, init_file: str, check: str) -> None:
+    """A signal's handler raises at one line of hinan's after another of `optimizer.step()`, which is called again: what
+    is copied meanwhile is held, and is the state of the boundary before."""
+    _begin(rank, world_size, init_file)
+    model = torch.nn.Linear(200, 200)
+    optimizer = torch.optim.AdamW(model.parameters())
+    evac = hinan.Evacuator(target, {"model": model, "optim": optimizer}, every=1, commit_every=10, check=check)
+    evac.restore()
+    interrupts = _Interrupts(HINAN)
+    line, again = 1, 0
+    while again == 0 or interrupts.raised is not None:
+        model(torch.ones(1, 200)).sum().backward()
+        last, boundary = evac.last, model.weight.detach().clone()
+        try:
+            with interrupts.at(line):
+                optimizer.step()
+        except _Interrupts.KINDS as error:
+            assert error is interrupts.raised, (line, interrupts.where)
+            time.sleep(0.005)  # the landing thread goes on meanwhile
+            optimizer.step()
+        optimizer.zero_grad()
+        if last is not None and last.flight is not None and last.flight.gates:
+            assert last.flight.wait(10), (line, interrupts.where)
+            assert last.held, (line, interrupts.where, last)
+            newest = next(f for f in evac._arena.scan() if f.sealed is not None and f.sealed.step == last.step)
+            with safe_open(evac._arena.path(newest.name), "pt") as image:
+                assert torch.equal(image.get_tensor("model.weight"), boundary), (line, interrupts.where)
+            again += interrupts.raised is not None
+            line += 1
+        evac.step()
+    evac.close()
+    Path(out, "done").write_text(str(again))
+
+
 class _Interrupts:
     """Has a signal's handler raise in this thread at the n-th line that runs of hinan or of Python's library.
 
@@ -171,9 +208,13 @@ class _Interrupts:
 
     KINDS = (KeyboardInterrupt, FileNotFoundError, TimeoutError)
 
-    def __init__(self) -> None:
+    def __init__(self, within: str = "") -> None:
+        """
+        Args:
+            within: only in files of this directory.
+        """
         signal.signal(signal.SIGUSR1, self._raise)
-        self._count = 0
+        self._within, self._count = within, 0
         self.raised: BaseException | None = None
         self.where = ""
 
@@ -184,7 +225,7 @@ class _Interrupts:
         def trace(frame: FrameType, event: str, _: object) -> Any:
             nonlocal left
             path = frame.f_code.co_filename
-            if not _is_interrupted(path) or self.raised is not None:
+            if not (path.startswith(self._within) and _is_interrupted(path)) or self.raised is not None:
                 return None
             # Not where a `with` statement is left: Python lets no signal's handler in between body and `__exit__`.
             if event == "line" and not linecache.getline(path, frame.f_lineno).lstrip().startswith("with "):

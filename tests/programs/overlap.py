@@ -93,5 +93,5 @@ def _different(slot: SlotMap, boundary: dict[str, torch.Tensor]) -> Iterator[str
     """Names of tensors whose bits in the slot are not those of the boundary. The slot is not written again so soon."""
     saved = SavedTensors(slot.view, read_header(slot.view, "slot")[1])
     for name, wanted in boundary.items():
-        if not torch.equal(saved[name], wanted):
+        if not torch.equal(saved[name].copy(), wanted):
             yield name

@@ -46,8 +46,10 @@ def error_of(work: Any) -> dict[str, Any] | None:
 def start_once(
     target: str, out: str, rank: int = 0, world_size: int = 1, init_file: str = "", dying_s: float = 0.2,
     targets: list[str] | None = None, plain: bool = False, options: dict[str, Any] | None = None,
+    each: list[dict[str, Any]] | None = None,
 ) -> None:  # fmt: skip
-    """Construct, restore, evacuate one step, close; the first error is the result. `targets`: another one for each rank."""
+    """Construct, restore, evacuate one step, close; the first error is the result. `targets`, `each`: another target, and
+    other arguments, for each rank."""
     start.DYING_S = dying_s
     begin(rank, world_size if not plain else 1, init_file)
     if plain:
@@ -56,7 +58,8 @@ def start_once(
 
     def work() -> None:
         began = time.monotonic()
-        evac = hinan.Evacuator(targets[rank] if targets else target, state, every=1, commit_every=1, **(options or {}))
+        arguments = {"every": 1, "commit_every": 1} | (options or {}) | (each[rank] if each else {})
+        evac = hinan.Evacuator(targets[rank] if targets else target, state, **arguments)
         tell(out, rank, constructed_s=time.monotonic() - began)
         step = evac.restore()
         tell(out, rank, step=step, w=state["w"].tolist(), source=evac.resumed.source)

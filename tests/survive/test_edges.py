@@ -171,13 +171,23 @@ def test_misuse_is_told_at_once(make_job: MakeJob) -> None:
     assert (job.out / "done").exists()
 
 
+@pytest.mark.parametrize("check", ["off", "bits"])
 @pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.slow), 23])
-def test_an_interrupt_anywhere_loses_nothing(stride: int, make_job: MakeJob) -> None:
+def test_an_interrupt_anywhere_loses_nothing(stride: int, check: str, make_job: MakeJob) -> None:
     """Ctrl-C at every line of an evacuation: asked for again, the step is held, whole, and is that of the present state."""
     job = make_job("run")
-    (child,) = job.start(program="edges:interrupted", stride=stride)
+    (child,) = job.start(program="edges:interrupted", stride=stride, check=check)
     child.ok(100)
     assert int((job.out / "done").read_text()) > 700 / stride
+
+
+@pytest.mark.parametrize("check", ["off", "bits"])
+def test_a_gate_that_is_interrupted_anywhere_is_passed_again(check: str, make_job: MakeJob) -> None:
+    """Ctrl-C at every line of an optimizer's gate: called again it steps, and what was on its way is held and whole."""
+    job = make_job("run")
+    (child,) = job.start(program="edges:interrupted_at_the_gate", check=check)
+    child.ok(100)
+    assert int((job.out / "done").read_text()) > 30
 
 
 def test_interrupted_evacuations_are_given_up_for_all_ranks(make_job: MakeJob) -> None:

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import linecache
+import os
+import sys
 import threading
-from types import SimpleNamespace
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -100,6 +107,69 @@ def test_whoever_is_interrupted_as_the_gate_opens_keeps_nobody_waiting(at: str) 
     landing.start()
     assert flight.wait(10)
     assert (flight.torn, flight.failure) == (None, None)
+
+
+@contextmanager
+def interrupted_at(line: int, flight: Flight) -> Iterator[list[str]]:
+    """A handler raises at the n-th line of the trainer's that runs here, when the landing thread has done what it may."""
+    left, where = line, list[str]()
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal left
+        path = frame.f_code.co_filename
+        if where or os.path.dirname(path) != os.path.dirname(hostport.__file__):
+            return None
+        # Not where a `with` statement is left: Python lets no signal's handler in between body and `__exit__`.
+        if event == "line" and not linecache.getline(path, frame.f_lineno).lstrip().startswith("with "):
+            left -= 1
+            if left == 0:
+                where.append(f"{path}:{frame.f_lineno}")
+                until = time.monotonic() + 0.02
+                while not flight.has_landed and time.monotonic() < until:
+                    time.sleep(0.001)
+                interrupted()
+        return trace
+
+    sys.settrace(trace)
+    try:
+        yield where
+    finally:
+        sys.settrace(None)
+
+
+@pytest.mark.parametrize("check_bits", [True, False])
+@pytest.mark.parametrize("how", ["hold", "finish"])
+def test_a_gate_may_be_interrupted_at_every_line(how: str, check_bits: bool) -> None:
+    """What the second pass needs is there, however far the landing thread has come; and nothing stays mapped."""
+    line, passes = 0, []
+    while len(passes) == line:
+        line += 1
+        tensor = torch.ones(8)
+        copying = started(tensor)
+        slot, ports = weakref.ref(copying.slot), [port for port, _ in copying.waits]  # an evacuator keeps them
+        flight = Flight(
+            copying, frozenset({"o"}), watch([("t", tensor)]), lambda _, kept=copying: None, check_bits=check_bits
+        )
+        del copying
+        landing = threading.Thread(target=flight.land, daemon=True)
+        landing.start()
+
+        def go(flight: Flight = flight) -> None:
+            flight.hold(["o"]) if how == "hold" else flight.finish()
+
+        with interrupted_at(line, flight) as where, suppress(TimeoutError):
+            go()
+        passes += where
+        go()
+        assert flight.is_passed, where
+        assert flight.wait(10), where
+        landing.join(10)
+        assert (flight.torn, flight.failure) == (None, None), where
+        flight.finish()  # the next boundary
+        del go
+        assert slot() is None, where
+        del ports
+    assert line > 20
 
 
 def test_a_copy_that_failed_is_given_up_whoever_waits_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from hinan.core.errors import CaptureError, StructureError
 from hinan.trainer import writes
 from hinan.trainer.capture import Capture
 from hinan.trainer.install import Matcher
+from hinan.trainer.saved import HUGE_BYTES, SavedTensor
 from tests.trainer.helpers import bits, evacuate, install, saved_tensors, through
 
 
@@ -245,6 +246,14 @@ def test_module_hooks_and_extra_state() -> None:
     through({"m": a}, {"m": b})
     assert bits(a.weight) == bits(b.weight)
 
+    class Both(Renamed, Extra):
+        pass
+
+    a, b = Both(), Both()
+    a.note = "saved"
+    through({"m": a}, {"m": b})
+    assert (bits(a.weight), b.note) == (bits(b.weight), "saved")
+
 
 def moments(state: dict[str, Any]) -> list[torch.Tensor]:
     """The tensors of an optimizer's state."""
@@ -305,9 +314,11 @@ def test_copies_in_two_threads_are_those_of_one(overlap: bool, monkeypatch: pyte
     lives = [base[:400], base[200:]] if overlap else [torch.zeros(n) for n in (5, 1, 0, 300, 2)]
     saved = [torch.rand(t.shape) for t in lives]
     copies, threads = writes.Copies(), set()
-    copies.pairs = list(zip(lives, saved, strict=True))
-    write = writes.write_tensor
-    monkeypatch.setattr(writes, "write_tensor", lambda a, b: (threads.add(threading.current_thread().name), write(a, b)))
+    copies.pairs = list(zip(lives, map(SavedTensor, saved), strict=True))
+    write = SavedTensor.write_over
+    monkeypatch.setattr(
+        SavedTensor, "write_over", lambda self, live: (threads.add(threading.current_thread().name), write(self, live))
+    )
     copies()
     assert (threads == {threading.current_thread().name}) is overlap
     assert len(threads) == (1 if overlap else 2)
@@ -319,8 +330,8 @@ def test_copies_in_two_threads_are_those_of_one(overlap: bool, monkeypatch: pyte
 
 def test_a_large_new_tensor_is_a_copy_of_its_own() -> None:
     """A fresh optimizer's moments do not look into the image, whatever way they were copied."""
-    saved = torch.rand(writes.HUGE_BYTES // 4 + 3)
-    made = writes.new_copy(saved)
+    saved = torch.rand(HUGE_BYTES // 4 + 3)
+    made = SavedTensor(saved).copy()
     assert bits(made) == bits(saved)
     saved.zero_()
     assert float(made.sum()) > 0

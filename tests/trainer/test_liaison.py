@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import threading
 from pathlib import Path
 
+import pytest
+
 from hinan.core.errors import AgentError
 from hinan.formats import messages as m
 from hinan.host.rpc import AgentClient
+from hinan.trainer import liaison as liaison_module
 from hinan.trainer.liaison import Liaison, Place
 
 
@@ -70,6 +74,30 @@ def test_it_outlives_a_failed_start(tmp_path: Path) -> None:
         liaison.close()
         agent.end()
     assert agent.asked[1:] == [m.Lease(100, []), m.Lease(100, [])]
+
+
+class Dying(Stubborn):
+    """An agent that dies again and again before it gives a slot."""
+
+    failures = (AgentError("the connection ended"),) * 1000
+
+
+def test_no_slot_says_whether_the_agent_dies_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(liaison_module, "RETRY_S", 0.01)
+    liaison = Liaison(Dying(tmp_path, tmp_path, "here"), hello, lambda slot: None, 1.0)
+    try:
+        assert liaison.take(100) is None
+        assert re.search(r"died, or not started, \d{1,3} time\(s\); .*/agent.log may say why", liaison.why_none)
+    finally:
+        liaison.close()
+    agent = Agent(tmp_path / "agent.sock")
+    liaison = Liaison(Place(tmp_path, tmp_path, "here"), hello, lambda slot: None, 10.0)
+    try:
+        assert liaison.take(100) is not None
+        assert "slow or every slot is needed" in liaison.why_none
+    finally:
+        liaison.close()
+        agent.end()
 
 
 def test_a_slot_in_filling_is_named_until_it_is_given_back(tmp_path: Path) -> None:

@@ -6,25 +6,28 @@ import ctypes
 import mmap
 import os
 import stat
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from hinan.core.errors import FormatError
 from hinan.formats.image import Header, header_bytes, parse_header
-from hinan.host.signals import suppress_ours
+from hinan.host.signals import ours, suppress_ours
 
 HUGE_BYTES = 2 << 20
 """A huge page of x86 and of most ARM kernels. Where they are larger, maps are as they were: pages of the usual size."""
 
 _MADV_POPULATE_READ, _MADV_POPULATE_WRITE, _MADV_COLLAPSE = 22, 23, 25  # linux/mman.h; not in Python's mmap module
 _MAP_FIXED, _MAP_NORESERVE = 0x10, 0x4000
+_MREMAP_MOVE = 1 | 2 | 4  # linux/mman.h: MAYMOVE | FIXED | DONTUNMAP; the last leaves no hole where the pages were
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _madvise = _LIBC.madvise
 _madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 _mmap = _LIBC.mmap
 _mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
 _mmap.restype = ctypes.c_void_p
+_mremap = _LIBC.mremap
+_mremap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
+_mremap.restype = ctypes.c_void_p
 
 
 def open_regular(path: Path, flags: int) -> int:
@@ -141,20 +144,39 @@ def anonymous(size_bytes: int) -> memoryview:
     return memoryview(mapped)
 
 
-def keep_only(view: memoryview, parts: Iterable[tuple[int, int]]) -> None:
-    """Give back all whole pages of `anonymous` memory but those of some parts, which live on: forked children inherit them.
+def take_out(view: memoryview) -> memoryview | None:
+    """Take a stretch out of `anonymous` memory: the same bytes in a mapping of their own, which forked children inherit.
 
-    Args:
-        view: the whole of it.
-        parts: (first byte, end) of each, in order, without overlaps.
+    Its whole pages are moved, not copied, and read as zeros where they were; those on its edges, which belong to neighbours
+    too, are copied. None, and nothing has changed, where the system cannot (Linux before 5.7).
+
+    Ownership: the new mapping lives as long as any view of it, and its end gives all of it back. That end is one call of
+    C's: no code of Python's, in which a signal's handler could raise, runs where a tensor is dropped.
     """
-    at = 0
-    for start, end in [*parts, (len(view), len(view))]:
-        first, stop = -(-at // mmap.PAGESIZE) * mmap.PAGESIZE, start // mmap.PAGESIZE * mmap.PAGESIZE
-        if stop > first:
-            _advise(view[first:stop], mmap.MADV_DONTNEED)
-        at = end
-    _advise(view, mmap.MADV_DOFORK)
+    start, size_bytes = _address(view), len(view)
+    first = -start % mmap.PAGESIZE
+    inner = (size_bytes - first) // mmap.PAGESIZE * mmap.PAGESIZE
+    if inner <= 0:
+        return None
+    try:
+        room = mmap.mmap(-1, size_bytes + HUGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
+    except ours(OSError):
+        return None
+    # At the same place within a huge page: those that lie in the stretch as a whole are moved as a whole.
+    offset = (start - _address(memoryview(room))) % HUGE_BYTES
+    taken = memoryview(room)[offset : offset + size_bytes]
+    to = _address(taken) + first
+    if _mremap(start + first, inner, inner, _MREMAP_MOVE, to) != to:
+        _HOLED.append(room)
+        return None
+    _madvise(to, inner, mmap.MADV_DOFORK)
+    taken[:first], taken[first + inner :] = view[:first], view[first + inner :]
+    return taken
+
+
+_HOLED: list[mmap.mmap] = []
+"""Mappings into which a move failed. It may have left a hole, and what is mapped there by somebody else would go with the
+mapping: so these never end. Nothing was written there, so they take no memory."""
 
 
 def read_header(image: memoryview, name: str) -> tuple[bytes, Header]:

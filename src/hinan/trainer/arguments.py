@@ -30,6 +30,17 @@ class Arguments:
     tolerate: int
     check_bits: bool
 
+    @property
+    def for_all(self) -> dict[str, str]:
+        """What counts for the whole job, and not for one rank, as text: alike where the same is asked for."""
+        return {
+            "every": _in_words(self.every),
+            "commit_every": _in_words(self.commit_every),
+            "ram": "auto" if self.ram_bytes is None else f"{self.ram_bytes} bytes",
+            "directory for slots": str(self.tmpfs),
+            "keep": str(self.keep),
+        }
+
 
 def checked(
     *,
@@ -70,6 +81,12 @@ def checked(
         tolerate=tolerate,
         check_bits=check == "bits",
     )
+
+
+def _in_words(asked: Asked) -> str:
+    if asked.is_automatic:
+        return "auto"
+    return f"{asked.seconds:g} s" if asked.seconds is not None else f"{asked.steps} steps"
 
 
 def _seconds(name: str, value: object) -> float:

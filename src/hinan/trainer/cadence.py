@@ -28,18 +28,19 @@ from hinan.plan.running import Intervals, RunningJob, inputs, intervals, lost
 from hinan.tiers.arena import Arena
 from hinan.tiers.cadences import PREFIX, PROPOSAL, VERDICT, attempt_prefix, cadence_name, parse_cadence_name
 from hinan.tiers.publish import AlreadyPublished
-from hinan.trainer.ranks import Ranks
 
 log = logging.getLogger("hinan")
 
 
-def first_cadence(every: Asked, commit_every: Asked, ranks: Ranks) -> Cadence:
-    """The cadence to start with, before anything was measured: rank 0's, on every rank. Collective."""
-    told = ranks.from_first(list(wanted_cadence(every, commit_every, None)), "telling the cadence")
-    assert isinstance(told, list)
-    first = Cadence(0, int(told[0]), int(told[1]))
+def first_cadence(every: Asked, commit_every: Asked, *, is_said: bool) -> Cadence:
+    """The cadence to start with, before anything was measured. All ranks have asked for the same (`agree_on_arguments`).
+
+    Args:
+        is_said: whether this rank logs what was rounded.
+    """
+    first = Cadence(0, *wanted_cadence(every, commit_every, None))
     commit_steps = first.every_steps * first.commit_multiple
-    if ranks.rank == 0 and every.steps and commit_every.steps and commit_every.steps != commit_steps:
+    if is_said and every.steps and commit_every.steps and commit_every.steps != commit_steps:
         log.info(
             "commit_every=%d is no multiple of every=%d: every %d steps are committed",
             commit_every.steps, every.steps, commit_steps,

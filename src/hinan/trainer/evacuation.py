@@ -173,7 +173,7 @@ class Evacuation:
                 return
             raise
         if slot is None:
-            self._lose(handle, "no slot was free in time (the agent is slow or every slot is needed)")
+            self._lose(handle, self._liaison.why_none)
             return
         try:
             self._launch(start, plan, slot, captured, commit_at, began)

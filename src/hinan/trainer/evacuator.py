@@ -40,7 +40,7 @@ from hinan.trainer.refusals import mid_iteration, refuse_after_end, refuse_neste
 from hinan.trainer.reports import attend
 from hinan.trainer.restore import Restore, Resumed
 from hinan.trainer.slotmaps import SlotMaps
-from hinan.trainer.start import agree_on_run, mint_attempt, warn_of_shared_store
+from hinan.trainer.start import agree_on_arguments, agree_on_run, mint_attempt, warn_of_shared_store
 from hinan.trainer.waiting import wait_for
 
 log = logging.getLogger("hinan")
@@ -99,6 +99,7 @@ class Evacuator:
         self._timeout_s, self._tolerate = asked.timeout_s, asked.tolerate
         warn_of_shared_store()
         self._ranks = Ranks(asked.restore_timeout_s)
+        agree_on_arguments({**asked.for_all, "fresh": str(fresh)}, self._ranks)
         self._target, run_id = agree_on_run(Path(target).absolute(), self._ranks)
         node = node_name()
         self._arena = Arena(arena_path(asked.tmpfs, run_id, node))
@@ -127,7 +128,7 @@ class Evacuator:
         # Ordering: before training, because RAM soon holds other steps; and never later, because a target may hang.
         past = past_of(self._target, self._arena) if self._ranks.rank == 0 else Past()
         self._pace = Pace(past, nodes=self._ranks.world_size // self._ranks.local_ranks)
-        first = first_cadence(asked.every, asked.commit_every, self._ranks)
+        first = first_cadence(asked.every, asked.commit_every, is_said=self._ranks.rank == 0)
         self._cadence = CadenceKeeper(
             self._arena, self._identity.rank, self._identity.world_size, attempt, (asked.every, asked.commit_every), first
         )

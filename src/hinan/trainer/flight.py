@@ -92,7 +92,7 @@ class Flight:
         self.gates, self.waited_s, self._hand_over = gates, 0.0, hand_over
         self.torn: str | None = None
         self.failure: Exception | None = None
-        self._copying, self._watched, self._end, self._check_bits = copying, watched, end, check_bits
+        self._copying, self._watched, self._end = copying, watched, end
         self._digests = [_digest(flat_bytes(piece)) for piece in copying.gated] if check_bits else []
         self._lock = threading.RLock()  # a signal's handler may close the run while its thread stands here
         self._begun = threading.Lock()
@@ -123,6 +123,7 @@ class Flight:
         """
         if not self._is_passed:
             self._pass(self._copying.wait)
+        self._forget()  # whoever passed it may have been interrupted before he did
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until it is held or given up."""
@@ -155,26 +156,33 @@ class Flight:
                 self._forget()
 
     def _pass(self, order: Callable[[], None]) -> None:
+        """A handler may raise between any two lines of this, and it is then called again, from the start.
+
+        Ordering: until `_may_end` is set, all that is looked at here is kept. From then on the landing thread lets it go,
+        and nothing is left to be done but `order`, which may be done twice. And it is set before the trainer counts as past
+        the gate: he does not look again at a flight that he has passed, and by then nobody may be left waiting for him.
+        """
         began = time.monotonic()
-        self._judge()
-        # What is raised here is not ours to catch: by a handler of the trainer's own signals, or by its device. The flight
-        # is then not passed: the watch goes on, and the next gate or boundary waits again.
-        order()
-        if self._check_bits:
-            self._compare()
-        # Ordering: a handler may raise between any two lines. The trainer does not look again at a flight that is passed:
-        # by then nobody may be left waiting for him. One that may end, and is not passed, is passed once more.
-        self._may_end.set()
-        with self._lock:  # a look that has begun ends before the trainer may write
-            self._is_passed = True
-        self.waited_s += time.monotonic() - began
-        self._forget()
+        try:
+            self._judge()
+            # What is raised here is not ours to catch: by a handler of the trainer's own signals, or by its device. The
+            # flight is then not passed: the watch goes on, and the next gate or boundary waits again.
+            order()
+            if not self._may_end.is_set():
+                self._compare()
+                self._may_end.set()
+            with self._lock:  # a look that has begun ends before the trainer may write
+                self._is_passed = True
+        finally:
+            self.waited_s += time.monotonic() - began
+            self._forget()
 
     def _forget(self) -> None:
         """Landed and passed: the handle that keeps this flight must not keep a slot mapped."""
         with self._lock:
             if self._is_passed and self.has_landed:
                 self.__dict__.pop("_copying", None)
+                self.__dict__.pop("_end", None)
 
     def _judge(self) -> None:
         with self._lock:

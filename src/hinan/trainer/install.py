@@ -18,7 +18,6 @@ from torch import nn
 from hinan.core.errors import StructureError
 from hinan.formats.values import Json, child
 from hinan.trainer.aliases import share_again
-from hinan.trainer.layout import in_order
 from hinan.trainer.loader import keeps_position, load_loader
 from hinan.trainer.making import Maker, kind_of
 from hinan.trainer.modules import ModuleTensors, unwrap
@@ -199,7 +198,8 @@ class Matcher:
                 "nothing is cast or reshaped silently",
                 path=path,
             )
-        target = live.detach()
+        with torch._C.DisableTorchFunctionSubclass():  # a subclass of the user's is written as the plain tensor it is
+            target = live.detach()
         self._placed[name] = target
         lazy = target.is_conj(), target.is_neg()
         place = (str(target.device), target.data_ptr(), target.dtype, target.shape, target.stride(), *lazy)
@@ -220,8 +220,7 @@ class Matcher:
 
     def _same_twice(self, first: str, second: str, path: str) -> None:
         """Two names for one live place (a tie): the saved values must agree."""
-        a, b = (in_order(self._tensors[name].contiguous()) for name in (first, second))
-        if first != second and not torch.equal(a.reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8)):
+        if first != second and not self._tensors[first].is_same(self._tensors[second]):
             raise StructureError(
                 f"{path} shares its storage with {first} now, but they were saved with different values", path=path
             )
@@ -236,8 +235,8 @@ class Matcher:
             where = "saved but not in the live module" if name in set(saved) else "in the live module but was not saved"
             raise StructureError(f"{path}.{name} is {where} ({len(difference)} such names)", path=f"{path}.{name}")
         if not names.is_plain:
-            copies = {n: self._tensors[f"{path}.{n}"] for n in saved}
-            self._writes.append(lambda: bare.load_state_dict(copies))
+            given = self._maker.given_module(path, json, extras)
+            self._writes.append(lambda: bare.load_state_dict(given()))
             return
         for name in saved:
             self._tensor(tensors[name], f"{path}.{name}", f"{path}.{name}")

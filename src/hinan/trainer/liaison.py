@@ -68,6 +68,7 @@ class Liaison:
         self._stopping = Once()
         self._client: AgentClient | None = None
         self._connections = 0
+        self._lost_in_a_row = 0
         self.news: list[str] = []
         self.failed_in_a_row = 0
         self.drain_s: float | None = None
@@ -83,6 +84,17 @@ class Liaison:
     def agent_restarts(self) -> int:
         """How often the agent had to be started or found again."""
         return max(0, self._connections - 1)
+
+    @property
+    def why_none(self) -> str:
+        """Why `take` has found no slot."""
+        if not self._lost_in_a_row:
+            return "no slot was free in time (the agent is slow or every slot is needed)"
+        times, log_file = self._lost_in_a_row, self._place.arena / "agent.log"
+        return (
+            f"no slot was free in time (since the last one the agent has died, or not started, {times} time(s); {log_file} "
+            "may say why, or the kernel's log if it was killed)"
+        )
 
     def want(self, image_bytes: int) -> None:
         """Ask, in the background, for a slot of this size."""
@@ -150,6 +162,7 @@ class Liaison:
                 # without it no evacuation would ever find a slot again.
                 if self._stopping.is_set():
                     return  # it was this process that hung up
+                self._lost_in_a_row += 1
                 log.warning("agent.lost %s", error)
                 self._drop()
                 self._asked.wait_for(self._stopping.is_set, RETRY_S)
@@ -172,7 +185,7 @@ class Liaison:
         if isinstance(answer, m.Granted):
             self._prepare(answer.slot)
         with self._lock:
-            self._patience_s = self._timeout_s
+            self._patience_s, self._lost_in_a_row = self._timeout_s, 0
             if isinstance(answer, m.Granted) and answer.image_bytes == self._wanted_bytes:
                 self._lease = answer
         self._answered.ring()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any
 
@@ -12,11 +12,10 @@ from torch import nn
 
 from hinan.core.errors import FormatError, StructureError
 from hinan.formats.values import Json, decode_value
+from hinan.trainer.aliases import share_again
 from hinan.trainer.codecs import codec_named
-from hinan.trainer.hostport import copy_bits
 from hinan.trainer.saved import SavedTensors
 from hinan.trainer.scaler import scaler_state
-from hinan.trainer.writes import new_copy
 
 
 class Maker:
@@ -43,6 +42,26 @@ class Maker:
         """A new value that is handed to a `load_state_dict` or a codec: its tensors share nothing with the live state."""
         return self._made(json, live, near, None)
 
+    def given_module(self, path: str, saved: Mapping[str, Json], live: Mapping[str, Any]) -> Callable[[], dict[str, Any]]:
+        """What a module's own `load_state_dict` is given, made when it is asked for. The module may keep all of it.
+
+        Names that were one tensor, or shared bytes, do so again: a module that keeps them ties what was tied.
+
+        Args:
+            live: its values that are no tensors, as they are now.
+        """
+        names: list[str] = saved["tensors"]
+        others = {name: self.given(item, live.get(name)) for name, item in saved["extras"].items()}
+        tensors = self._tensors
+
+        def given() -> dict[str, Any]:
+            made = [(f"{path}.{name}", tensors[f"{path}.{name}"].copy()) for name in names]
+            if tensors.shared:
+                share_again(made, {}, tensors.location, tensors.whole)
+            return dict(zip(names, (tensor for _, tensor in made), strict=True)) | others
+
+        return given
+
     def new_tensor(self, saved_as: list[Any], near: torch.Tensor) -> torch.Tensor:
         """A new tensor that becomes part of the state, on a parameter's device if it was on one."""
         return self._tensor(saved_as, near, self.new)
@@ -55,7 +74,7 @@ class Maker:
                 case "$tensor":
                     return self._tensor(payload, near, new)
                 case "$ndarray":
-                    return self._tensors[payload].numpy().copy()
+                    return self._tensors[payload].array()
                 case "$generator":
                     generator = torch.Generator(payload[0])
                     generator.set_state(torch.frombuffer(bytearray(base64.b64decode(payload[1])), dtype=torch.uint8))
@@ -95,17 +114,11 @@ class Maker:
         name, device_type, *strides = payload
         # Optimizer state alone: torch resizes no storage of it, as it may one of a parameter.
         is_moment = near is not None and kept is not None and device_type == "cpu" and not strides
-        adopted = self._tensors.adopt(name) if is_moment else None
-        saved = self._tensors[name]
-        device = "cpu" if device_type == "cpu" else near.device if near is not None else device_type
-        if adopted is not None:
-            new = adopted
-        elif strides:
-            new = torch.empty_strided(saved.shape, strides[0], dtype=saved.dtype, device="cpu")
-            copy_bits(new, saved)
-            new = new.to(device)
-        else:
-            new = new_copy(saved) if device == "cpu" else saved.to(device, copy=True)
+        new = self._tensors.adopt(name) if is_moment else None
+        if new is None:
+            device = "cpu" if device_type == "cpu" else near.device if near is not None else device_type
+            saved = self._tensors[name]
+            new = saved.laid_out(strides[0], device) if strides else saved.copy(device)
         if kept is not None:
             kept.append((name, new))
         return new

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from hinan.trainer.saved import SavedTensors
+from hinan.trainer.saved import SavedTensor, SavedTensors
 from hinan.trainer.writes import Copies
 
 
@@ -24,7 +24,7 @@ class Moment:
     parameter: torch.Tensor
     copies: Copies
 
-    def fits(self, saved: torch.Tensor) -> bool:
+    def fits(self, saved: SavedTensor) -> bool:
         """Whether it is what a new tensor would be: same dtype, shape and device, all of its storage, no subclass."""
         live = self.live
         _, device_type, *strides = self.saved_as
@@ -33,7 +33,7 @@ class Moment:
             not strides
             and type(live) is torch.Tensor
             and (live.dtype, live.shape, live.device) == (saved.dtype, saved.shape, device)
-            and live.is_contiguous() and saved.is_contiguous() and not live.requires_grad
+            and live.is_contiguous() and saved.is_contiguous and not live.requires_grad
             and live.untyped_storage().nbytes() == live.nbytes
         )  # fmt: skip
 

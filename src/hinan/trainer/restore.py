@@ -212,7 +212,6 @@ class Restore:
         _, header = read_header(image, name)
         small = _small(record)
         saved = SavedTensors(image, header, is_ours=not from_ram)
-        held.callback(saved.let_go)
         matcher = Matcher(saved, state)
         writes = matcher.match(small["state"], state)
         rng = load_arrays(small["rng"])

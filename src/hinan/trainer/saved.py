@@ -1,27 +1,73 @@
-"""The tensors of an image in host memory: looked at, and handed out only where nobody else owns the bytes."""
+"""The tensors of an image in host memory, and the only ways in which their bits leave it: copied, or taken out of it.
+
+Invariant:  no tensor over an image leaves this module. Whoever gets one (a `load_state_dict`, a hook, a codec) may keep it,
+            write into it, or hand it to a forked worker; and the memory of an image is none to keep: it is the arena's, or
+            ends with the restore, and children do not inherit it. `SavedTensor` therefore is no tensor.
+"""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
+import numpy as np
 import torch
 
 from hinan.core.errors import FormatError
 from hinan.formats.image import Header, TensorView
-from hinan.tiers.mapping import keep_only
-from hinan.trainer.layout import SAFETENSORS_WORD, contiguous_stride, dtype_word
+from hinan.tiers.mapping import take_out, use_huge_pages
+from hinan.trainer.hostport import copy_bits
+from hinan.trainer.layout import SAFETENSORS_WORD, contiguous_stride, dtype_word, in_order
 
 _TORCH_DTYPE = {word: dtype for dtype, word in SAFETENSORS_WORD.items()}
 
+HUGE_BYTES = 4 << 20
+"""Copies from here on ask for huge pages."""
 ADOPTED_BYTES = 4 << 20
 """Of tensors from here on a copy costs more than keeping the pages on their edges."""
 TORCH_ALIGNMENT_BYTES = 64
 """What torch's own allocator gives. A matrix product may round otherwise where its operands lie otherwise."""
 
 
+class SavedTensor:
+    """One tensor of an image: what it is like, and its bits, which are copied."""
+
+    def __init__(self, view: torch.Tensor) -> None:
+        self._view = view
+        self.dtype, self.shape, self.is_contiguous = view.dtype, view.shape, view.is_contiguous()
+
+    def copy(self, device: torch.device | str = "cpu") -> torch.Tensor:
+        """A tensor of its own with the same bits."""
+        return new_copy(self._view) if str(device) == "cpu" else self._view.to(device, copy=True)
+
+    def laid_out(self, strides: Sequence[int], device: torch.device | str = "cpu") -> torch.Tensor:
+        """A copy with other strides."""
+        new = torch.empty_strided(self.shape, strides, dtype=self.dtype, device="cpu")
+        copy_bits(new, self._view)
+        return new.to(device)
+
+    def array(self) -> np.ndarray[Any, Any]:
+        """A copy as an array of NumPy's."""
+        return self._view.numpy().copy()
+
+    def write_over(self, live: torch.Tensor) -> None:
+        """Overwrite a live tensor with the saved bits, in place. A plain one: a subclass would see the image."""
+        with torch.no_grad():
+            if live.device.type == "cpu":
+                copy_bits(live, self._view)
+            else:
+                live.copy_(self._view)
+
+    def is_same(self, other: SavedTensor) -> bool:
+        """Whether two have the same values, bit for bit."""
+        a, b = (in_order(one._view.contiguous()).reshape(-1).view(torch.uint8) for one in (self, other))
+        return torch.equal(a, b)
+
+
 class SavedTensors:
-    """Tensors of an image by name, as views over its bytes. They must be copied; `adopt` alone hands one out."""
+    """The tensors of an image by name."""
 
     def __init__(self, image: memoryview, header: Header, *, is_ours: bool = False) -> None:
         """
@@ -29,44 +75,30 @@ class SavedTensors:
             is_ours: the image was read into memory of this process (`anonymous`), where nobody else will write.
         """
         self._image, self._header, self._is_ours = image, header, is_ours
-        self._adopted: dict[str, tuple[int, int]] = {}
+        self._adopted: dict[str, torch.Tensor] = {}
 
     def __contains__(self, name: object) -> bool:
         return name in self._header.views or name in self._header.by_name
 
-    def __getitem__(self, name: str) -> torch.Tensor:
-        view = self._header.views.get(name)
-        if view is None:
-            if name not in self._header.by_name:
-                raise FormatError(f"the image has no tensor {name!r}, although its values refer to it", tensor=name)
-            entry = self._header.by_name[name]
-            return self._flat(entry.offset, entry.size_bytes, _TORCH_DTYPE[entry.dtype]).reshape(entry.shape)
-        entry = self._header.by_name[view.entry]
-        dtype = getattr(torch, view.dtype)
-        whole = self._flat(entry.offset, entry.size_bytes, torch.uint8)
-        storage_offset, odd = divmod(view.offset_bytes, dtype.itemsize)
-        if odd:
-            whole, storage_offset = whole[view.offset_bytes :].clone(), 0
-        tensor = torch.empty(0, dtype=dtype, device="cpu")
-        return tensor.set_(whole.untyped_storage(), storage_offset + _offset(whole, dtype), view.shape, view.stride)
+    def __getitem__(self, name: str) -> SavedTensor:
+        return SavedTensor(self._adopted[name] if name in self._adopted else self._view(name))  # no longer in the image
 
     def adopt(self, name: str) -> torch.Tensor | None:
         """The tensor itself, for the state to keep; None where it must be copied. Each is given away once.
 
-        Ownership: it keeps the memory of the whole image mapped; `let_go` gives back the pages of all that is not adopted.
+        Ownership: its memory is taken out of the image and is its own: it is given back when the tensor and all views of it
+        are gone, whatever else lives.
         """
         entry = self._header.by_name.get(name)
         if not self._is_ours or entry is None or name in self._header.views or name in self.shared:
             return None
         if entry.size_bytes < ADOPTED_BYTES or entry.offset % TORCH_ALIGNMENT_BYTES or name in self._adopted:
             return None
-        self._adopted[name] = (entry.offset, entry.offset + entry.size_bytes)
-        return self[name]
-
-    def let_go(self) -> None:
-        """Nothing will be looked at any more: what was adopted stays, the rest of an image of ours is given back."""
-        if self._adopted:
-            keep_only(self._image, sorted(self._adopted.values()))
+        memory = take_out(self._image[entry.offset : entry.offset + entry.size_bytes])
+        if memory is None:
+            return None
+        self._adopted[name] = torch.frombuffer(memory, dtype=_TORCH_DTYPE[entry.dtype]).reshape(entry.shape)
+        return self._adopted[name]
 
     @cached_property
     def shared(self) -> frozenset[str]:
@@ -85,6 +117,22 @@ class SavedTensors:
         entry = self._header.by_name[name]
         return self._flat(entry.offset, entry.size_bytes, torch.uint8).clone()
 
+    def _view(self, name: str) -> torch.Tensor:
+        view = self._header.views.get(name)
+        if view is None:
+            if name not in self._header.by_name:
+                raise FormatError(f"the image has no tensor {name!r}, although its values refer to it", tensor=name)
+            entry = self._header.by_name[name]
+            return self._flat(entry.offset, entry.size_bytes, _TORCH_DTYPE[entry.dtype]).reshape(entry.shape)
+        entry = self._header.by_name[view.entry]
+        dtype = getattr(torch, view.dtype)
+        whole = self._flat(entry.offset, entry.size_bytes, torch.uint8)
+        storage_offset, odd = divmod(view.offset_bytes, dtype.itemsize)
+        if odd:
+            whole, storage_offset = whole[view.offset_bytes :].clone(), 0
+        tensor = torch.empty(0, dtype=dtype, device="cpu")
+        return tensor.set_(whole.untyped_storage(), storage_offset + _offset(whole, dtype), view.shape, view.stride)
+
     def _flat(self, offset: int, size_bytes: int, dtype: torch.dtype) -> torch.Tensor:
         if size_bytes == 0:
             return torch.empty(0, dtype=dtype, device="cpu")
@@ -95,3 +143,13 @@ class SavedTensors:
 
 def _offset(flat: torch.Tensor, dtype: torch.dtype) -> int:
     return flat.storage_offset() * flat.element_size() // dtype.itemsize
+
+
+def new_copy(saved: torch.Tensor) -> torch.Tensor:
+    """A copy in new host memory; a large one in huge pages where the system has them, and by memmove."""
+    if saved.nbytes < HUGE_BYTES or not saved.is_contiguous():
+        return saved.clone()
+    made = torch.empty_like(saved)
+    use_huge_pages(made.data_ptr(), made.nbytes)
+    copy_bits(made, saved)
+    return made

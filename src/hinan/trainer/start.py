@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from hinan.core.errors import ConfigError, HinanError, TargetError
 from hinan.formats.records import ClaimRecord, now_text
@@ -38,6 +40,25 @@ def warn_of_shared_store() -> None:
             "torchrun keeps one store over restarts, in which new ranks can meet the addresses of killed ones and hang: "
             "set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, or start with `hinan run`, which does"
         )
+
+
+def agree_on_arguments(mine: Mapping[str, str], ranks: Ranks) -> None:
+    """Every rank was started with the same arguments, of those that count for the whole job.
+
+    Raises:
+        ConfigError: they were not; each value is printed with its ranks. No rank has touched anything then.
+    """
+    asked: list[Any] = ranks.all(dict(mine), "comparing arguments")
+    lines = []
+    for name in mine:
+        who: dict[str, list[int]] = {}
+        for rank, one in enumerate(asked):
+            who.setdefault(one.get(name, "?"), []).append(rank)
+        if len(who) > 1:
+            said = "; ".join(f"{value} (rank {', '.join(map(str, of))})" for value, of in who.items())
+            lines.append(f"  {name}: {said}")
+    if lines:
+        raise ConfigError("the ranks were started with different arguments:\n" + "\n".join(lines))
 
 
 def agree_on_run(path: Path, ranks: Ranks) -> tuple[Target, str]:

@@ -11,18 +11,16 @@ from typing import Any
 
 import torch
 
-from hinan.tiers.mapping import use_huge_pages
-from hinan.trainer.hostport import copy_bits
+from hinan.trainer.saved import SavedTensor
 
 WORTH_A_THREAD_BYTES = 32 << 20
-HUGE_BYTES = 4 << 20
 
 
 class Copies:
     """Neighbouring in-place copies, as one write: long runs of host memory are shared among threads."""
 
     def __init__(self) -> None:
-        self.pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.pairs: list[tuple[torch.Tensor, SavedTensor]] = []
 
     def __call__(self) -> None:
         sizes = list(accumulate(live.nbytes for live, _ in self.pairs))
@@ -43,29 +41,10 @@ class Copies:
         return len(storages) == len(self.pairs) and all(live.device.type == "cpu" for live, _ in self.pairs)
 
 
-def write_tensor(live: torch.Tensor, saved: torch.Tensor) -> None:
-    """Overwrite a live tensor with saved bits, in place."""
-    with torch.no_grad():
-        if live.device.type == "cpu":
-            copy_bits(live, saved)
-        else:
-            live.copy_(saved)
-
-
-def write_all(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> None:
+def write_all(pairs: Iterable[tuple[torch.Tensor, SavedTensor]]) -> None:
     """Overwrite live tensors, one after the other."""
     for live, saved in pairs:
-        write_tensor(live, saved)
-
-
-def new_copy(saved: torch.Tensor) -> torch.Tensor:
-    """A copy in new host memory; a large one in huge pages where the system has them, and by memmove."""
-    if saved.nbytes < HUGE_BYTES or not saved.is_contiguous():
-        return saved.clone()
-    made = torch.empty_like(saved)
-    use_huge_pages(made.data_ptr(), made.nbytes)
-    copy_bits(made, saved)
-    return made
+        saved.write_over(live)
 
 
 def put_in_order(live: OrderedDict[Any, Any], keys: Iterable[Any]) -> None:
