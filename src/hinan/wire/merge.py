@@ -17,7 +17,7 @@ from hinan.wire.disputes import Disputed, contradicted
 from hinan.wire.join import NCCL, join_functions, mixed_evidence
 from hinan.wire.missing import lost_from_topology
 from hinan.wire.model import Function, Gds, Machine
-from hinan.wire.nodes import join_nodes
+from hinan.wire.nodes import join_node_sets, join_nodes
 
 _RANK = ("sysfs", "lspci -vvv", "hwloc XML", NCCL, "lspci -tv", "lspci")
 _SPELLED = {"aarch64": "arm64"}
@@ -33,7 +33,7 @@ def merge(machines: Sequence[Machine]) -> Machine:
             merged[name] = _join(name, merged.get(name), getattr(machine, name), smaller_end=smaller_end)
     if not ordered:
         return Machine()
-    merged["nodes"] = join_nodes(ordered)
+    merged["nodes"], merged["node_set"] = join_nodes(ordered), join_node_sets(ordered)
     merged["gds"], in_gds = _gds([machine.gds for machine in ordered if machine.gds is not None])
     merged["disputed"] = _facts(ordered, merged) | in_gds | _names(ordered, merged["nic_names"])
     merged["mixed"] = merged.get("mixed") or mixed_evidence(ordered)
@@ -50,6 +50,8 @@ def _join(name: str, known: Any, new: Any, *, smaller_end: bool) -> Any:
     """One field of the machine from two sources; `known` is the stronger."""
     if known is None:
         return dict(new) if isinstance(new, dict) else new
+    if new is None:
+        return known
     if name == "functions":
         return _functions(known, new, smaller_end=smaller_end)
     if isinstance(known, tuple):

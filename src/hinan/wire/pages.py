@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import re
 from pathlib import Path
 
 import msgspec
@@ -128,6 +129,11 @@ def node_blocks(root: Path = Path("/")) -> dict[int, int]:
     if not size:
         return {}
     blocks = {-1: size}
-    for entry in (folder / "node").glob("node[0-9]*/memory[0-9]*"):
-        blocks[int(entry.name[6:])] = int(entry.parent.name[4:])
+    try:
+        entries = list((folder / "node").glob("node[0-9]*/memory[0-9]*"))
+    except OSError:
+        return {}
+    for entry in entries:
+        if re.fullmatch(r"node[0-9]{1,5}/memory[0-9]{1,9}", f"{entry.parent.name}/{entry.name}"):
+            blocks[int(entry.name[6:])] = int(entry.parent.name[4:])
     return blocks

@@ -64,11 +64,13 @@ def read_path(path: Path) -> Machine:
     Raises:
         ConfigError: missing, too large, or nothing in it is recognised.
     """
-    if path.is_dir():
-        if not (path / "sys").is_dir():
-            raise ConfigError(f"{path} is a folder without sys/; give files, or the root of a copied /sys", path=str(path))
-        return sysfs.read(path)
     try:
+        if path.is_dir():
+            if not (path / "sys").is_dir():
+                raise ConfigError(
+                    f"{path} is a folder without sys/; give files, or the root of a copied /sys", path=str(path)
+                )
+            return sysfs.read(path)
         with sys.stdin.buffer if str(path) == "-" else path.open("rb") as file:
             data = file.read(text.MAX_BYTES + 1)
     except OSError as error:

@@ -47,10 +47,12 @@ def read(text: str) -> Machine | None:
     product = found.infos.get("DMIProductName") or found.infos.get("PlatformModel")
     model = found.infos.get("CPUModel")
     link, bandwidth = _nvlink_to_cpu(root, found)
+    node_set = _node_set(root)
     return Machine(
         functions=found.functions,
         nodes=tuple(nodes[index] for index in sorted(nodes)),
-        packages=found.packages or None,
+        node_set=node_set,
+        packages=found.packages or None if set(node_set or ()) <= nodes.keys() else None,  # a cut file lacks some of them
         cpu_model=model,
         product=product,
         nic_names=found.nics,
@@ -59,6 +61,14 @@ def read(text: str) -> Machine | None:
         sources=("hwloc XML",),
         notes=notes,
     )
+
+
+def _node_set(root: Element) -> tuple[int, ...] | None:
+    """Which nodes there are, as the machine's object says, also those that the program was not allowed to use."""
+    for item in root.findall("object"):
+        if item.get("type") == "Machine":
+            return mask_bits(item.get("complete_nodeset")) or mask_bits(item.get("nodeset"))
+    return None
 
 
 def _descend(root: Element, found: _Found) -> None:
