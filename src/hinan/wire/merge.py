@@ -1,7 +1,8 @@
 """One machine of several descriptions: which source is asked first, and what none of them may decide alone.
 
-Owns:      precedence between sources, and joining what they tell of the whole machine. Functions are joined by
-           `join`, NUMA nodes by `nodes`, GPUs by `gpus`, when it is known which is which.
+Owns:      precedence between sources, and joining what they tell of the whole machine. Functions are joined by `join`,
+           their places compared by `parents`; NUMA nodes are joined by `nodes`, GPUs by `gpus`, when it is known which is
+           which.
 Promises:  the order of the sources does not matter. A fact that is known is never overwritten by a weaker source, and
            what sources contradict each other on is unknown, whatever a third one says.
 """
@@ -18,6 +19,8 @@ from hinan.wire.join import NCCL, join_functions, mixed_evidence
 from hinan.wire.missing import lost_from_topology
 from hinan.wire.model import Function, Gds, Machine
 from hinan.wire.nodes import join_node_sets, join_nodes
+from hinan.wire.parents import disputed_parents
+from hinan.wire.tree import with_unknown_parent
 
 _RANK = ("sysfs", "lspci -vvv", "hwloc XML", NCCL, "lspci -tv", "lspci")
 _SPELLED = {"aarch64": "arm64"}
@@ -37,6 +40,9 @@ def merge(machines: Sequence[Machine]) -> Machine:
     merged["gds"], in_gds = _gds([machine.gds for machine in ordered if machine.gds is not None])
     merged["disputed"] = _facts(ordered, merged) | in_gds | _names(ordered, merged["nic_names"])
     merged["mixed"] = merged.get("mixed") or mixed_evidence(ordered)
+    if merged["mixed"] is None:
+        for address, told in disputed_parents(ordered).items():
+            merged["functions"][address] = with_unknown_parent(merged["functions"][address], told)
     for address, evidence in lost_from_topology(ordered).items():
         merged["functions"][address] = msgspec.structs.replace(merged["functions"][address], off_bus=evidence)
     return Machine(**merged)

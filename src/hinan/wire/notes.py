@@ -78,7 +78,7 @@ def _transport(machine: Machine, gpu: Gpu) -> Iterator[str]:
 
 def _links(machine: Machine, gpu: Gpu, path: Path, placement: Placement, question: Question) -> Iterator[str]:
     if not path.complete:
-        yield f"the path is not known up to the root complex: {path.why}"
+        yield f"the path is not known up to the root complex, {path.why}"
     if not path.hops or coherent_link_of(machine, gpu):
         return
     ceiling, _ = path_ceiling(path)

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from hinan.wire.address import split_address
+from hinan.wire.address import short_address, split_address
 from hinan.wire.ends import links_of
 from hinan.wire.link import ASSUMED_MPS_BYTES
 from hinan.wire.memo import remembered
@@ -42,17 +42,23 @@ def _path_up(machine: Machine, address: str) -> Path:
     while at is not None:
         hops.append(at)
         if at.gap_above:
-            return Path(tuple(hops), False, f"functions between {at.address} and {at.parent} are missing in the source")
+            return Path(
+                tuple(hops),
+                False,
+                f"functions below {short_address(at.parent or '')} are missing in the source: {short_address(at.address)}",
+            )
         above = machine.functions.get(at.parent or "")
         if above is None:
             break
         at = above
     if not hops:
-        return Path((), False, f"no source tells the bus around {address}")
+        return Path((), False, f"no source tells the bus around: {short_address(address)}")
     top = hops[-1]
     if top.at_root:
         return Path(tuple(hops), True)
-    return Path(tuple(hops), False, f"the source does not tell what is above {top.address}")
+    if "parent" in top.disputed:
+        return Path(tuple(hops), False, f"sources contradict each other on what is above: {short_address(top.address)}")
+    return Path(tuple(hops), False, f"the source does not tell what is above: {short_address(top.address)}")
 
 
 def below(machine: Machine, address: str) -> tuple[Function, ...]:
