@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from hinan.wire.disputes import Disputed, contradicted
+from hinan.wire.disputes import PLACE_OF, Disputed, contradicted
 from hinan.wire.join import NCCL, join_functions, mixed_evidence
 from hinan.wire.missing import lost_from_topology
 from hinan.wire.model import Function, Gds, Machine
@@ -86,11 +86,11 @@ def _names(machines: Sequence[Machine], merged: dict[str, str]) -> Disputed:
     found: Disputed = {}
     for name in sorted({name for machine in machines for name in machine.nic_names}):
         told = [machine.nic_names[name] for machine in machines if name in machine.nic_names]
-        before = [each for machine in machines for each in machine.disputed.get(f"place of {name}", ())]
+        before = [each for machine in machines for each in machine.disputed.get(f"{PLACE_OF}{name}", ())]
         if values := contradicted(told, before):
-            found[f"place of {name}"] = values
+            found[f"{PLACE_OF}{name}"] = values
             merged.pop(name)
-    kept = {k: v for machine in machines for k, v in machine.disputed.items() if k.startswith(("place of ", "gdscheck"))}
+    kept = {k: v for machine in machines for k, v in machine.disputed.items() if k.startswith((PLACE_OF, "gdscheck"))}
     return kept | found
 
 

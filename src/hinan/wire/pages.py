@@ -123,7 +123,7 @@ def node_blocks(root: Path = Path("/")) -> dict[int, int]:
     """Memory block number -> node, from sysfs; key -1 holds the block size [bytes]. Empty where the kernel has none."""
     folder = root / "sys/devices/system"
     try:
-        size = hex_number((folder / "memory/block_size_bytes").read_text())
+        size = hex_number((folder / "memory/block_size_bytes").read_text(errors="replace"))
     except OSError:
         return {}
     if not size:

@@ -7,6 +7,7 @@ Promises:  the same files in any order give the same machine; the file's name pl
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -48,7 +49,7 @@ KINDS = (
 
 def read_text(raw: str) -> Machine | None:
     """Everything that is recognised in one text, not yet assembled; None when nothing is."""
-    cleaned = text.clean(raw)
+    cleaned = textwrap.dedent(text.clean(raw))  # an output that was pasted with an indent is that output
     start = cleaned.lstrip("\ufeff \n\t")
     if start.startswith("<"):
         return nccl.read(start) or hwloc.read(start)

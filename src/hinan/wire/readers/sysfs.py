@@ -17,7 +17,7 @@ from hinan.wire.link import width_of
 from hinan.wire.model import Function, IommuMode, Link, Machine, NumaNode, Role, Sriov, Window
 from hinan.wire.pages import node_blocks
 from hinan.wire.readers import config_space, iomem
-from hinan.wire.text import clean, decode, hex_number, int_list, number
+from hinan.wire.text import clean, count, decode, hex_number, int_list, number
 
 _LEGACY_BYTES = 256  # what root sees of a device without PCI Express, its list of capabilities included
 _HOST_BRIDGE = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")  # a folder that holds what is at the root
@@ -62,8 +62,7 @@ def _text(path: Path) -> str | None:
 
 
 def _int(path: Path) -> int | None:
-    value = (_text(path) or "").strip()
-    return int(value) if re.fullmatch(r"[0-9]{1,9}", value) else None
+    return count((_text(path) or "").strip())
 
 
 def _speed(path: Path) -> float | None:
@@ -99,7 +98,7 @@ def _function(entry: Path) -> tuple[str, Function] | None:
         buses=space.buses if role is Role.BRIDGE else None, windows=space.windows if role is Role.BRIDGE else (),
         bars=_bars(entry / "resource", _OWN_BARS), sriov=_sriov(entry) if role is not Role.BRIDGE else None,
         subtractive=role is Role.BRIDGE and code24 == 0x060401,
-        iommu_group=int(_target(group) or "") if (_target(group) or "").isdigit() else None,
+        iommu_group=count(_target(group)),
         iommu_mode=_GROUP_MODES.get((_text(group / "type") or "").strip()),
         physical_function=parse_address(_target(physical) or ""),
         virtual_functions=_int(entry / "sriov_numvfs"),
@@ -182,9 +181,9 @@ def _nodes(root: Path) -> tuple[NumaNode, ...]:
         if not re.fullmatch(r"node[0-9]{1,5}", entry.name):
             continue
         index = int(entry.name[4:])
-        info = dict(re.findall(r"(MemTotal|MemFree):\s+([0-9]+) kB", _text(entry / "meminfo") or ""))
+        info = dict(re.findall(r"(MemTotal|MemFree):\s+([0-9]{1,15}) kB", _text(entry / "meminfo") or ""))
         cpulist = _text(entry / "cpulist")
-        distances = [int(word) for word in (_text(entry / "distance") or "").split() if word.isdigit()]
+        distances = [value for word in (_text(entry / "distance") or "").split() if (value := count(word)) is not None]
         found.append((index, cpulist, info, distances))
     found.sort(key=lambda item: item[0])
     order = [item[0] for item in found]
