@@ -6,14 +6,16 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import test_wire_live
 import wire_dumps as dumps
-from test_wire_live import root  # noqa: F401  (a fixture)
 from wire_machines import machine, report
 from wire_trees import TWO, lspci
 
 from hinan.core.errors import ConfigError
 from hinan.wire import capture, sources
 from hinan.wire.notes import union
+
+root = test_wire_live.root  # the fixture: a made-up /sys
 
 
 def test_links_in_a_circle(root: Path) -> None:
