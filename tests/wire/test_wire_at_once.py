@@ -60,7 +60,7 @@ def test_what_all_get_is_compared_with_their_share(told: str, code: str | None) 
     assert rate is not None
     if code == "above-ceiling":
         assert (rate.label, near(rate.bytes_per_s, 7.202)) == ("ceiling", True)
-        assert "13.1 GB/s of GPU 0 while all copy, more than its links can carry: not taken" in rate.note
+        assert rate.note.endswith("while all copy; 26.2 GB/s of 2 GPUs over 10:01.0, which carries 14.4: not taken")
     else:
         assert (rate.label, rate.bytes_per_s, rate.note) == ("measured", float(told) * GB, "")
     if code == "below-share":

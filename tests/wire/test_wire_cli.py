@@ -19,7 +19,7 @@ KEYS = {
     "measured_bytes_per_s", "seconds", "labels", "findings",
 }  # fmt: skip
 HOP_KEYS = {"address", "kind", "cap_gt_s", "now_gt_s", "width", "mps", "shared_with"}
-WORDS = {"ceiling", "measured", "reported", "unknown"}
+WORDS = {"ceiling", "share", "measured", "reported", "unknown"}
 
 
 def run(*arguments: str) -> Result:
@@ -41,7 +41,7 @@ def as_json(*arguments: str) -> Any:
 
 
 def test_schema(dump: Path) -> None:
-    """The keys of the agreed schema and no others, figures with labels of four words."""
+    """The keys of the agreed schema and no others, figures with labels of five words."""
     answer = as_json("--from", str(dump), "--gpu", "0", "--state", "61.2GB")
     assert answer.keys() == KEYS
     assert answer["gpu"].keys() == {"address", "name"}

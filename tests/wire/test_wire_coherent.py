@@ -82,3 +82,24 @@ def test_power_by_lspci(bridge: str, gpu: str, nvlink: bool) -> None:
     answer = report_gpu(machine, machine.gpus[0], Question())
     assert (answer.ceiling_bytes_per_s is None) == nvlink
     assert any("no ceiling is claimed" in note for note in answer.notes) == nvlink
+
+
+@pytest.mark.parametrize(
+    ("product", "card", "coherent"),
+    [
+        ("NVIDIA Grace CPU Superchip P3830", "GH100 [H100 PCIe] [10de:2331]", False),
+        ("NVIDIA Grace CPU Superchip P3830", "Device [10de:2331]", False),
+        ("NVIDIA Grace CPU Superchip P3830", "GH100 [GH200 120GB / 480GB] [10de:2342]", True),
+        ("NVIDIA Grace Hopper Superchip", "Device [10de:2999]", True),
+        ("NVIDIA GH200 P5042", "AD102GL [RTX 6000 Ada Generation] [10de:26b1]", False),
+        ("NVIDIA GH200 P5042", "Device [10de:2999]", True),
+    ],
+)
+def test_a_card_in_a_grace_host(product: str, card: str, coherent: bool) -> None:
+    """Grace takes PCIe cards, and there is a Grace without a GPU: its name says nothing of a card in it."""
+    gpu = GRACE.replace("GH100 [GH200 120GB / 480GB] [10de:2342]", card)
+    host = '<topology version="2.0"><object type="Machine"><info name="DMIProductName" value="{}"/></object></topology>'
+    found = sources.read_texts([gpu, host.format(product)])
+    answer = report_gpu(found, found.gpus[0], Question())
+    assert (answer.coherent_link is not None) == coherent
+    assert (answer.ceiling_bytes_per_s is None) == coherent

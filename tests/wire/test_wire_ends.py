@@ -15,8 +15,8 @@ from hinan.wire import legs
 from hinan.wire.case import Question
 from hinan.wire.check import check_machine
 from hinan.wire.effects import redirect_ceilings
-from hinan.wire.path import fair_shares
 from hinan.wire.rates import rate_of
+from hinan.wire.shares import fair_shares
 
 GPU, PORT, DRIVE = "43:00.0", "42:00.0", "45:00.0"
 STATE = int(28.807e9)

@@ -81,3 +81,21 @@ def test_capture_refuses_what_would_not_read_back() -> None:
             capture.write(Machine(coherent_bytes_per_s=rate))
     with pytest.raises(FormatError, match="damaged"):
         capture.write(Machine(functions={"0000:41:00.0": Function(address="0000:42:00.0")}))
+
+
+def test_capture_names_disputed_interfaces_after_no_mac() -> None:
+    """Where sources disagree on their place or nearness, they stand in the record of contradictions only."""
+    link = '<pci busid="0000:{}:00.0" class="0x020000"><nic><net name="enx001122aabbcc" dev="0"/></nic></pci>'
+    files = [f'<system version="1"><cpu numaid="0">{link.format(bus)}</cpu></system>' for bus in ("41", "42")]
+    topo = dumps.TOPO.replace("NIC0: mlx5_0", "NIC0: rocex0011223344556677")
+    assert topo.count("PIX") and "rocex" in topo
+    machine = sources.read_texts([*files, topo, topo.replace("PIX", "SYS")])
+    assert any("enx001122aabbcc" in what for what in machine.disputed)
+    assert any("rocex0011223344556677 PIX" in gpu.disputed.get("relations", ()) for gpu in machine.gpus)
+    text = capture.write(machine)
+    assert "001122aabbcc" not in text
+    assert "0011223344556677" not in text
+    again = capture.read(text)
+    assert again is not None
+    assert again.disputed == {"place of enxMAC": ("0000:41:00.0", "0000:42:00.0")}
+    assert {"rocexMAC PIX", "rocexMAC SYS"} <= {v for gpu in again.gpus for v in gpu.disputed.get("relations", ())}

@@ -6,9 +6,9 @@ from wire_machines import machine, report
 
 from hinan.wire import sample
 from hinan.wire.hotpath import paths_of
-from hinan.wire.path import fair_shares
 from hinan.wire.placement import node_for_gpu
 from hinan.wire.rail import Peer, Rail, nic_for_gpu, peer_on_rail, rails
+from hinan.wire.shares import fair_shares
 
 
 def test_rails() -> None:

@@ -86,8 +86,8 @@ def test_stopwatches() -> None:
     """bandwidthTest, SuperBench and gdsio: pinned, by copy engine, on the GPU's own node where it is known."""
     assert report(machine(dumps.BANDWIDTH_TEST)).measured_bytes_per_s == pytest.approx(26.3e9)
     found = machine(dumps.SUPERBENCH)
-    assert best_measurement(found, found.gpus[0], 0).bytes_per_s == pytest.approx(25.85e9)  # type: ignore[union-attr]
-    assert best_measurement(found, found.gpus[0], None).bytes_per_s == pytest.approx(26.10e9)  # type: ignore[union-attr]
+    assert best_measurement(found, found.gpus[0], (0,)).bytes_per_s == pytest.approx(25.85e9)  # type: ignore[union-attr]
+    assert best_measurement(found, found.gpus[0], ()).bytes_per_s == pytest.approx(26.10e9)  # type: ignore[union-attr]
     gds = [m for m in machine(dumps.GDSIO).measurements if m.what == "gds_write"]
     assert [(m.gpu_index, round(m.bytes_per_s / 2**30, 1)) for m in gds] == [(1, 22.5)]
 

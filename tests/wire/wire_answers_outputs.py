@@ -21,14 +21,14 @@ from hinan.wire.readers.stopwatches import half_bandwidth_bytes
 
 def superbench_copy(machine: Machine) -> None:
     gpu = machine.gpus[0]
-    by_node = [best_measurement(machine, gpu, node) for node in (0, 1)]
+    by_node = [best_measurement(machine, gpu, (node,)) for node in (0, 1)]
     assert [round(m.bytes_per_s / GB, 2) for m in by_node if m] == [25.85, 26.10]
     assert all(m is None or m.engine == "ce" for m in by_node)  # the kernel copies (5.67, 6.41) are not taken
     assert check_machine(machine, Question()) == ()
 
 
 def superbench_d2h(machine: Machine) -> None:
-    best = best_measurement(machine, machine.gpus[0], None)
+    best = best_measurement(machine, machine.gpus[0], ())
     assert best is not None
     assert best.bytes_per_s / GB == pytest.approx(13.1, abs=0.15)
     points = [(m.size_bytes or 0, m.bytes_per_s) for m in machine.measurements if m.what == "d2h"]
@@ -42,7 +42,7 @@ def nvbandwidth_host(machine: Machine) -> None:
     d2h = [r.measured_bytes_per_s or 0.0 for r in reports(machine)]
     assert min(d2h) / GB == pytest.approx(55.1197)
     assert d2h.index(min(d2h)) == 7
-    h2d = [best_measurement(machine, gpu, None, "h2d") for gpu in machine.gpus]
+    h2d = [best_measurement(machine, gpu, (), "h2d") for gpu in machine.gpus]
     slowest = min((m for m in h2d if m), key=lambda m: m.bytes_per_s)
     assert (slowest.gpu_index, round(slowest.bytes_per_s / GB, 4)) == (3, 55.5519)
     ceiling = write_ceiling_bytes_per_s(32.0, 16, mps_bytes=256) or 1.0

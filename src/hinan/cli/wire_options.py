@@ -95,10 +95,12 @@ def node_of(machine: Any, index: int | None) -> int | None:
     """The node that was asked for.
 
     Raises:
-        ConfigError: the machine's nodes are known, and it has no such node.
+        ConfigError: all nodes of the machine are known, and it has no such node.
     """
+    from hinan.wire.placement import has_all_nodes
+
     known = sorted(node.index for node in machine.nodes)
-    if index is not None and known and index not in known:
+    if index is not None and index not in known and has_all_nodes(machine):
         raise ConfigError(f"there is no NUMA node {index}; there are {', '.join(map(str, known))}", buffer_node=index)
     return index
 

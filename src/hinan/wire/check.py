@@ -18,7 +18,7 @@ from hinan.wire.measured import best_measurement
 from hinan.wire.model import Gpu, IommuMode, Machine, Role
 from hinan.wire.path import Path, mps_of, path_ceiling, path_up
 from hinan.wire.peer import redirecting_ports, same_switch
-from hinan.wire.placement import in_one_socket, node_for_gpu
+from hinan.wire.placement import has_all_nodes, in_one_socket, node_for_gpu
 from hinan.wire.transport import coherent_link_of, is_c2c
 
 UNKNOWN_MODE = "on (groups exist), mode unknown"
@@ -30,7 +30,7 @@ def check_gpu(machine: Machine, gpu: Gpu, question: Question) -> tuple[Finding, 
     path = path_up(machine, gpu.address) if gpu.address else Path((), False)
     coherent = coherent_link_of(machine, gpu)
     ceiling, as_built = (None if coherent else path_ceiling(path, as_built=alone)[0] for alone in (False, True))
-    measured = best_measurement(machine, gpu, node_for_gpu(machine, gpu.index).node)
+    measured = best_measurement(machine, gpu, node_for_gpu(machine, gpu.index).near)
     proven = bool(measured and ceiling and PROVEN_RATIO * ceiling <= measured.bytes_per_s <= IMPOSSIBLE_RATIO * ceiling)
     case = Case(
         machine=machine, gpu=gpu, path=path, question=question, ceiling=ceiling, as_built=as_built, proven=proven,
@@ -46,6 +46,7 @@ def check_gpu(machine: Machine, gpu: Gpu, question: Question) -> tuple[Finding, 
             *check_links.payloads(case),
             *check_links.widths(case),
             *check_links.speeds(case),
+            *check_links.present(case),
             *check_links.suspects(case),
             *check_links.shared(case),
             *found,
@@ -77,7 +78,7 @@ def _off_bus(case: Case) -> Iterator[Finding]:
 def _node(case: Case) -> Iterator[Finding]:
     placement = node_for_gpu(case.machine, case.gpu.index)
     buffer = case.question.buffers.get(case.gpu.address or "", case.question.buffer_node)
-    if buffer is None or placement.node is None or buffer == placement.node:
+    if buffer is None or placement.node is None or buffer in placement.near:
         return
     state = case.question.state_bytes
     near = in_one_socket(case.machine, placement.node, buffer)
@@ -125,7 +126,7 @@ def _lands_on(question: Question, machine: Machine, gpu: Gpu) -> int | None:
 def _short_nodes(machine: Machine, state_bytes: int) -> list[Finding]:
     """Without a GPU nobody says which node is meant: a finding only if no node has room."""
     told = [(n.free_bytes, n.index) for n in machine.nodes if n.free_bytes is not None]
-    if not told or max(told)[0] >= state_bytes or len(told) < len(machine.nodes):
+    if not told or max(told)[0] >= state_bytes or len(told) < len(machine.nodes) or not has_all_nodes(machine):
         return []
     free, index = max(told)
     return [
@@ -149,8 +150,8 @@ def iommu_of(machine: Machine, gpu: Gpu) -> IommuMode | None:
 def _iommu(case: Case, coherent: str | None) -> Iterator[Finding]:
     mode = iommu_of(case.machine, case.gpu)
     if mode is IommuMode.TRANSLATED and coherent is None:
-        node = node_for_gpu(case.machine, case.gpu.index).node
-        cost, effect_s = effects.translating(case.machine, case.gpu, node, case.ceiling, case.question.state_bytes)
+        near = node_for_gpu(case.machine, case.gpu.index).near
+        cost, effect_s = effects.translating(case.machine, case.gpu, near, case.ceiling, case.question.state_bytes)
         yield case.finding(
             "iommu-translating", case.gpu.address, "the GPU's IOMMU group translates DMA addresses",
             f"GPUDirect Storage is not guaranteed; page-table walks on IOTLB misses, {cost}",
@@ -168,7 +169,7 @@ def _gds(case: Case) -> Iterator[Finding]:
     gds = case.machine.gds
     if gds is None or not gds.compat_mode:
         return
-    proof = best_measurement(case.machine, case.gpu, None, "gds_write")
+    proof = best_measurement(case.machine, case.gpu, (), "gds_write")
     yield case.finding(
         "gds-compat", None, "cuFile compatibility mode is on" + ("" if gds.nvme_supported else "; NVMe is not served"),
         "what cannot go directly bounces through RAM without a word" + ("" if proof is None else "; gdsio cannot tell"),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 from hinan.wire import effects
 from hinan.wire.address import short_address
+from hinan.wire.at_once import is_full, overfilled, overfilled_words
 from hinan.wire.case import IMPOSSIBLE_RATIO, PROVEN_RATIO, Case
 from hinan.wire.ends import PathLink, links_of
 from hinan.wire.families import is_tunnel
@@ -17,13 +18,15 @@ from hinan.wire.findings import Finding
 from hinan.wire.link import payload_of_raw, write_ceiling_bytes_per_s
 from hinan.wire.measured import best_measurement, measured_at_once
 from hinan.wire.model import Link, Measurement
-from hinan.wire.path import crossed, shares_at_once
 from hinan.wire.placement import node_for_gpu
+from hinan.wire.shares import fills_up, known_shares, shares_at_once
+
+_SAME = 0.999
 
 
 def measured(case: Case) -> Iterator[Finding]:
     """A stopwatch far below the ceiling, or above what the links can carry."""
-    best = best_measurement(case.machine, case.gpu, node_for_gpu(case.machine, case.gpu.index).node)
+    best = best_measurement(case.machine, case.gpu, node_for_gpu(case.machine, case.gpu.index).near)
     if best is None or not case.ceiling or case.proven:
         return
     ratio = best.bytes_per_s / case.ceiling
@@ -40,8 +43,8 @@ def measured(case: Case) -> Iterator[Finding]:
 
 
 def _too_fast(case: Case, measured: Measurement, ratio: float) -> Iterator[Finding]:
-    """Not where hwloc tells the present speed of an idle link: there the ceiling is low, and a note says so."""
-    if any(hop.link.now_bytes_per_s is not None for hop in case.path.hops):
+    """Not where the ceiling stands on the present speed of an idle link: there it is low, and a note says so."""
+    if any(link.by_present for link in links_of(case.path.hops)):
         return
     yield case.finding(
         "above-ceiling", case.gpu.address,
@@ -52,26 +55,41 @@ def _too_fast(case: Case, measured: Measurement, ratio: float) -> Iterator[Findi
 
 
 def measured_with_all(case: Case) -> Iterator[Finding]:
-    """The same while all GPUs copy, against the share of the links: far below it, something narrower is shared by all."""
+    """The same while all GPUs copy: more than a link can carry, or far less than one expects of this GPU."""
     best = measured_at_once(case.machine, case.gpu)
-    share = shares_at_once(case.machine).get(case.gpu.address or "")
-    if best is None or not share or len(case.machine.evacuating) < 2:
+    if best is None or len(case.machine.evacuating) < 2:
         return
-    ratio = best.bytes_per_s / share
     said = f"measured {best.bytes_per_s / 1e9:.1f} GB/s while all copy ({best.source})"
-    if ratio > IMPOSSIBLE_RATIO:
+    link = overfilled(case.machine, case.gpu)
+    if link is not None:
+        if not link.by_present:
+            yield case.finding(
+                "above-ceiling", case.gpu.address, f"{said}: {overfilled_words(case.machine, link)}",
+                "no link carries more than it can: the log is of another machine, or a link or a sharer is told wrongly",
+                "measure on this machine, or read it again",
+            )  # fmt: skip
+        return
+    expected, why = _expected(case)
+    if expected and best.bytes_per_s < PROVEN_RATIO * expected and not is_full(case.machine, case.gpu):
         yield case.finding(
-            "above-ceiling", case.gpu.address, f"{said}, {ratio:.0%} of its share of the links",
-            "nothing is faster than its links: the log is of another machine, or a link or a sharer is told wrongly",
-            "measure on this machine, or read it again",
-        )  # fmt: skip
-    elif ratio < PROVEN_RATIO:
-        yield case.finding(
-            "below-share", case.gpu.address, f"{said} of {share / 1e9:.1f} that its links leave it: {ratio:.0%}",
+            "below-share", case.gpu.address,
+            f"{said} of {expected / 1e9:.1f} that {why}: {best.bytes_per_s / expected:.0%}",
             "what all GPUs share beside the links is narrower: DRAM writes of a node, or the link between sockets",
             "spread the buffers over the GPUs' own nodes, or stagger the ranks; the planner takes the measured rate",
-            effects.more_s(case.question.state_bytes, best.bytes_per_s, share),
+            effects.more_s(case.question.state_bytes, best.bytes_per_s, expected),
         )  # fmt: skip
+
+
+def _expected(case: Case) -> tuple[float | None, str]:
+    """What a GPU should get while all copy: its share of the links, unless it does less when it copies alone.
+
+    None where a path is not told up to the root: a link that nobody tells may be what all share.
+    """
+    share = shares_at_once(case.machine).get(case.gpu.address or "")
+    alone = best_measurement(case.machine, case.gpu, node_for_gpu(case.machine, case.gpu.index).near)
+    if share is not None and alone is not None and alone.bytes_per_s < share:
+        return alone.bytes_per_s, "it does alone"
+    return share, "its links leave it"
 
 
 def payloads(case: Case) -> Iterator[Finding]:
@@ -121,6 +139,21 @@ def speeds(case: Case) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def present(case: Case) -> Iterator[Finding]:
+    """A bandwidth that was read under load, of a link whose capability another source tells: lost lanes or speed."""
+    for link in links_of(case.path.hops):
+        can = write_ceiling_bytes_per_s(link.cap_gt_s, link.cap_width, mps_bytes=case.mps_bytes)
+        does = link.present_bytes_per_s(case.mps_bytes, busy=True)
+        told = (link.now_gt_s or link.cap_gt_s, link.now_width or link.cap_width)
+        if can is None or does is None or told != (link.cap_gt_s, link.cap_width) or does >= can * _SAME:
+            continue
+        yield case.finding(
+            "speed-below-capability", link.ends[0].address,
+            f"link carries {does / 1e9:.1f} GB/s of {can / 1e9:.1f} ({link.cap_gt_s:g} GT/s x{link.cap_width})",
+            "read under load: a fault, of speed or of lanes", "retrain or reseat; look for AER errors", case.lost_s(does),
+        )  # fmt: skip
+
+
 def _lagging(link: PathLink, read: Callable[[Link], float | None], now: float) -> str:
     """The end that tells this state, the one nearer to the GPU if both do."""
     return next(end.address for end in link.ends if read(end.link) == now)
@@ -150,28 +183,14 @@ def suspects(case: Case) -> Iterator[Finding]:
 
 
 def shared(case: Case) -> Iterator[Finding]:
-    """A link that several GPUs fill when all evacuate."""
-    gpus = list(case.machine.evacuating)
-    address = case.gpu.address
-    if address is None or case.ceiling is None or len(gpus) < 2:
+    """A link that several GPUs fill when all evacuate; also one below which all is told, whatever lies above it."""
+    share = known_shares(case.machine).get(case.gpu.address or "")
+    if share is None or case.ceiling is None or share >= case.ceiling * 0.999:
         return
-    share = shares_at_once(case.machine).get(address)
-    if share is None or share >= case.ceiling * 0.999:
-        return
-    hop, others = _crowded(case, gpus)
-    yield case.finding(
-        "shared-uplink", hop, f"{others + 1} GPUs evacuate through {short_address(hop) if hop else 'one link'}",
-        f"{share / 1e9:.2f} GB/s each when all do at once, {case.ceiling / 1e9:.1f} alone",
-        "stagger the ranks of one uplink, or plan with the shared figure", case.loss_s(share),
-    )  # fmt: skip
-
-
-def _crowded(case: Case, gpus: list[str]) -> tuple[str | None, int]:
-    """The hop nearest the root that the most other GPUs cross, and how many."""
-    best: tuple[int, str | None] = (0, None)
-    ways = [crossed(case.machine, gpu) for gpu in gpus]
-    for hop in case.path.hops:
-        count = sum(hop.address in way for way in ways) - 1
-        if count and count >= best[0]:
-            best = (count, hop.address)
-    return best[1], best[0]
+    link = fills_up(case.machine, case.gpu.address or "")
+    if link is not None:
+        yield case.finding(
+            "shared-uplink", link.key, f"{len(link.users)} GPUs evacuate through {short_address(link.key)}",
+            f"{share / 1e9:.2f} GB/s each when all do at once, {case.ceiling / 1e9:.1f} alone",
+            "stagger the ranks of one uplink, or plan with the shared figure", case.loss_s(share),
+        )  # fmt: skip

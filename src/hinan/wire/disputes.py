@@ -13,11 +13,14 @@ from hinan.wire.model import Machine
 
 Disputed = dict[str, tuple[str, ...]]
 
+PLACE_OF = "place of "
+"""Before the name of an interface that sources put at different addresses."""
+
 _WORDS = {
     "device_id": "device", "class_code": "class", "numa_node": "NUMA node", "mps_bytes": "MPS", "acs": "ACS",
     "cap_gt_s": "link speed", "cap_width": "link width", "buses": "buses behind it", "iommu_mode": "IOMMU",
     "gpudirect": "GPUDirect", "cpus": "CPUs", "size": "memory", "packages": "sockets", "cpu_arch": "CPU architecture",
-    "memory_node": "node of its own memory", "relations": "nearness of",
+    "parent": "place below", "memory_node": "node of its own memory", "relations": "nearness of",
 }  # fmt: skip
 
 

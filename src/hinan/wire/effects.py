@@ -6,6 +6,8 @@ Never:     a figure that nobody measured here: a range seen elsewhere is words, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hinan.wire.iommu import translations_for
 from hinan.wire.legs import redirect_ceilings
 from hinan.wire.measured import best_measurement
@@ -36,10 +38,10 @@ def redirected(machine: Machine, gpu: str, device: str, state_bytes: int | None)
 
 
 def translating(
-    machine: Machine, gpu: Gpu, node: int | None, ceiling: float | None, state_bytes: int | None
+    machine: Machine, gpu: Gpu, near: Sequence[int], ceiling: float | None, state_bytes: int | None
 ) -> tuple[str, float | None]:
     """An upper bound [s] from a measurement, with its words; without one the number of translations, and no seconds."""
-    measured = best_measurement(machine, gpu, node)
+    measured = best_measurement(machine, gpu, near)
     if measured is not None and ceiling:
         most = more_s(state_bytes, min(measured.bytes_per_s, ceiling), ceiling)
         return f"at most what the measurement ({measured.source}) lacks to the ceiling", most
@@ -64,7 +66,7 @@ def remote(
     Args:
         in_one_socket: the nodes are parts of one socket, of which the range that was seen between sockets says nothing.
     """
-    at_near, at_far = (best_measurement(machine, gpu, node) for node in (near, far))
+    at_near, at_far = (best_measurement(machine, gpu, (node,)) for node in (near, far))
     if at_near is not None and at_far is not None and (at_near.numa_node, at_far.numa_node) == (near, far):
         rates = f"{at_far.bytes_per_s / 1e9:.1f} GB/s there, {at_near.bytes_per_s / 1e9:.1f} on the near node"
         return f"measured {rates} ({at_far.source})", more_s(state_bytes, at_far.bytes_per_s, at_near.bytes_per_s)

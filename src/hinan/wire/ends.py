@@ -87,21 +87,37 @@ class PathLink(msgspec.Struct, frozen=True):
         """May it be the narrow one of its path, with nobody to say how narrow? Disputed links, and tunnels."""
         return any(link_is_disputed(end) or is_tunnel(end) for end in self.ends)
 
+    @property
+    def by_present(self) -> bool:
+        """Is a present bandwidth all that anybody tells of it? Then that stands for the capability."""
+        told = any(end.link.now_bytes_per_s is not None for end in self.ends)
+        return told and (self.cap_gt_s is None or self.cap_width is None)
+
+    def present_bytes_per_s(self, mps_bytes: int, *, busy: bool) -> float | None:
+        """Payload of the present bandwidth that ends tell beside no speed and width [bytes/s]. busy: as a copy ran only."""
+        ends = self._present if busy else self._told
+        return _least(
+            payload_of_raw(link.now_bytes_per_s, mps_bytes=mps_bytes)
+            for link in ends
+            if link.now_bytes_per_s is not None and (link.busy or not busy)
+        )
+
     def ceiling_bytes_per_s(self, mps_bytes: int, *, as_built: bool = False) -> float | None:
         """Payload of memory writes [bytes/s]; None when the link is unknown or not believed.
 
-        hwloc tells only the present bandwidth; it stands for the capability.
+        hwloc tells only the present bandwidth. It stands for the capability where no source tells that of either end, and
+        counts beside it where it was read while a copy ran.
 
         Args:
             as_built: by capability alone, whatever is lost.
         """
         gt_s, width = (self.cap_gt_s, self.cap_width) if as_built else self.counted
-        present = [
-            payload_of_raw(link.now_bytes_per_s, mps_bytes=mps_bytes)
-            for link in (self._told if as_built else self._present)
-            if link.cap_gt_s is None and link.cap_width is None and link.now_bytes_per_s is not None
-        ]
-        return _least([write_ceiling_bytes_per_s(gt_s, width, mps_bytes=mps_bytes), *present])
+        found = [write_ceiling_bytes_per_s(gt_s, width, mps_bytes=mps_bytes)]
+        if self.by_present:
+            found.append(self.present_bytes_per_s(mps_bytes, busy=False))
+        if not as_built:
+            found.append(self.present_bytes_per_s(mps_bytes, busy=True))
+        return _least(found)
 
     def fetch_bytes_per_s(self, completion_bytes: int) -> float | None:
         """Payload of read completions [bytes/s]; None when speed or width is unknown."""

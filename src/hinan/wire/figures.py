@@ -41,7 +41,8 @@ def figures_of(report: Report) -> tuple[Figure, ...]:
     if report.gpus > 1:
         count, share = f"all {report.gpus} GPUs", report.all_ranks_ceiling_bytes_per_s
         each = "each, when all evacuate at once"
-        rows.append((f"{count} at once, each", count, "ceiling", share, report.all_ranks_seconds, each))
+        label = "share" if report.labels["all_ranks_ceiling_bytes_per_s"] == "share" else "ceiling"
+        rows.append((f"{count} at once, each", count, label, share, report.all_ranks_seconds, each))
         if together is not None:
             rows.append((f"{count} at once, measured, each", "", "measured", together, took, f"each: {by}"))
     elif together is not None:

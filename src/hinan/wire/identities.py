@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from hinan.wire.disputes import PLACE_OF, Disputed
 from hinan.wire.model import Function, Gpu, IomemRange, Machine, Measurement
 
 _SECRETS = (
@@ -45,7 +46,7 @@ def wash(text: str, host: str | None = None) -> str:
 
 def without_identities(machine: Machine, host: str | None = None) -> Machine:
     """The same machine, to be shown to others."""
-    names = _interfaces({*machine.nic_names, *(other for gpu in machine.gpus for other in gpu.relations)}, host)
+    names = _interfaces(_all_interfaces(machine), host)
     return msgspec.structs.replace(
         _cleaned(machine, ("product", "coherent_link", "mixed", "virtual", "notes"), host),
         functions={address: _hardware(function) for address, function in machine.functions.items()},
@@ -54,7 +55,25 @@ def without_identities(machine: Machine, host: str | None = None) -> Machine:
         iomem=tuple(IomemRange(r.first, r.last, wash(r.name)) for r in machine.iomem),
         measurements=tuple(_measured(m) for m in machine.measurements),
         nic_names={names[name]: address for name, address in machine.nic_names.items()},
+        disputed=_disputed(machine.disputed, names),
     )
+
+
+def _all_interfaces(machine: Machine) -> set[str]:
+    """Also those of which sources say different things: they stand in no other field."""
+    placed = {what.removeprefix(PLACE_OF) for what in machine.disputed if what.startswith(PLACE_OF)}
+    told = {value.rpartition(" ")[0] for gpu in machine.gpus for value in gpu.disputed.get("relations", ())}
+    return {*machine.nic_names, *placed, *told, *(other for gpu in machine.gpus for other in gpu.relations)}
+
+
+def _disputed(disputed: Disputed, names: dict[str, str]) -> Disputed:
+    """What was said, with interfaces under their new names and names of products washed."""
+    shown = {_said(what, names): tuple(sorted(_said(each, names) for each in told)) for what, told in disputed.items()}
+    return dict(sorted(shown.items()))
+
+
+def _said(text: str, names: dict[str, str]) -> str:
+    return wash(" ".join(names.get(word, word) for word in text.split(" ")))
 
 
 def _interfaces(names: Iterable[str], host: str | None) -> dict[str, str]:
@@ -91,7 +110,9 @@ def _hardware(function: Function) -> Function:
 
 def _renamed(gpu: Gpu, names: dict[str, str]) -> Gpu:
     relations = {names[other]: label for other, label in gpu.relations.items()}
-    return msgspec.structs.replace(gpu, name=_or_none(gpu.name), relations=relations)
+    return msgspec.structs.replace(
+        gpu, name=_or_none(gpu.name), relations=relations, disputed=_disputed(gpu.disputed, names)
+    )
 
 
 def _measured(m: Measurement) -> Measurement:

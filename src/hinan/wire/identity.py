@@ -47,7 +47,9 @@ NVSWITCH_DEVICES = {0x1AC0, 0x1AC1, 0x1AC2, 0x1AF1, 0x22A3}
 _AMD_BMC_DISPLAYS = {0x515E, 0x5159, 0x515F, 0x5969, 0x4752, 0x4750, 0x4754}
 _VIRTUAL_VENDORS = {0x1B36: "QEMU", 0x1AF4: "virtio", 0x1414: "Hyper-V", 0x15AD: "VMware", 0x5853: "Xen"}
 C2C_DEVICES = {0x2342, 0x2345, 0x2348, 0x2941, 0x2942, 0x31C2, 0x31C3, 0x2E12}
-_C2C_NAME = re.compile(r"\bGH200\b|\bGB200\b|\bGB300\b|\bGB10\b|Grace|DGX[ _]Spark|\bGH100 \[GH200", re.I)
+_C2C_NAME = re.compile(r"\bGH200\b|\bGB200\b|\bGB300\b|\bGB10\b|\bGrace\b(?! CPU)|DGX[ _]Spark|\bGH100 \[GH200", re.I)
+_PCIE_NAME = re.compile(r"\bPCI-?E\b|\bNVL\b|\bRTX\b|\bL40S?\b|\bL4\b|\bA10G?\b", re.I)
+_H_PCIE_CARDS = {0x2321, 0x2322, 0x2331, 0x233B}  # H100 NVL, H800 PCIe, H100 PCIe, H200 NVL
 _POWER_HOSTS = {0x03DC, 0x04C1}  # IBM's PHB3 and PHB4: root ports of POWER8 and POWER9
 _POWER_NAME = re.compile(r"\bPOWER[89](?:NVL|P)?\b|\(PHB[34]\)", re.I)
 _POWER_GPU_NAME = re.compile(r"\bG[PV]100|\b[PV]100\b", re.I)
@@ -142,6 +144,12 @@ def coherent_evidence(vendor: int | None, device: int | None, *names: str | None
         return f"NVLink-C2C (device {device:04x})"
     named = next((name for name in names if name and _C2C_NAME.search(name)), None)
     return f"NVLink-C2C ({named.strip()})" if named else None
+
+
+def is_plain_pcie(vendor: int | None, device: int | None, *names: str | None) -> bool:
+    """Is this a GPU without NVLink-C2C, whatever host it is in: a PCIe card, or a module that is known to have none?"""
+    known = vendor == NVIDIA and (device in _H_PCIE_CARDS or (vendor, device) in GPU_NAMES)
+    return known or any(name and _PCIE_NAME.search(name) and not _C2C_NAME.search(name) for name in names)
 
 
 def is_power_host(vendor: int | None, device: int | None, name: str | None) -> bool:

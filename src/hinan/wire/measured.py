@@ -79,37 +79,55 @@ def _vendor_of(m: Measurement) -> int | None:
     return m.vendor_id or vendor_of_gpu_name(m.gpu_name)
 
 
-def best_measurement(machine: Machine, gpu: Gpu, node: int | None, what: str = "d2h") -> Measurement | None:
-    """The fastest plateau on the GPU's own node, else of logs that tell no node; on any where the machine tells none.
+def best_measurement(machine: Machine, gpu: Gpu, near: Sequence[int], what: str = "d2h") -> Measurement | None:
+    """The fastest plateau on the GPU's own nodes, else of logs that tell no node; on any where the machine tells none.
 
     Never one of another node: what that costs is not known, and it is no word on the GPU's own way.
     """
     found = tuple(m for m in measurements_of(machine, gpu, what) if _fills_the_link(m))
-    if node is not None:
-        local = tuple(m for m in found if m.numa_node == node)
+    if near:
+        local = tuple(m for m in found if m.numa_node in near)
         found = local or tuple(m for m in found if m.numa_node is None)
     return _fastest(found)
 
 
-def only_elsewhere(machine: Machine, gpu: Gpu, node: int | None) -> tuple[Measurement, ...]:
-    """Measurements of this GPU when all of them are of other nodes than its own; one of each source and node."""
+def only_elsewhere(machine: Machine, gpu: Gpu, near: Sequence[int]) -> tuple[Measurement, ...]:
+    """Measurements of this GPU when all of them are of other nodes than its near ones; one of each source and node."""
     found = [m for m in measurements_of(machine, gpu) if _fills_the_link(m)]
-    if node is None or any(m.numa_node in (node, None) for m in found):
+    if not near or any(m.numa_node in (*near, None) for m in found):
         return ()
     return tuple({(m.source, m.numa_node): m for m in found}.values())
 
 
 def _fastest(found: Sequence[Measurement]) -> Measurement | None:
+    return max(_plateaus(found), key=lambda m: m.bytes_per_s, default=None)
+
+
+def _plateaus(found: Sequence[Measurement], *, at_least: bool = False) -> list[Measurement]:
+    """One of each source and node."""
     groups: dict[tuple[str, int | None], list[Measurement]] = {}
     for m in found:
         groups.setdefault((m.source, m.numa_node), []).append(m)
-    return max((_plateau(group) for group in groups.values()), key=lambda m: m.bytes_per_s, default=None)
+    return [_plateau(group, at_least=at_least) for group in groups.values()]
 
 
 def measured_at_once(machine: Machine, gpu: Gpu) -> Measurement | None:
-    """The GPU's rate while all others evacuate too; None where no run of a stopwatch was on all of them."""
+    """The GPU's rate while all others evacuate too; None where no run of a stopwatch was on all of them.
+
+    Of several runs the least: what each GPU got at best in another run it did not get together with the best of the others.
+    """
+    found = _plateaus(_on_all(machine, gpu), at_least=True)
+    return min(found, key=lambda m: m.bytes_per_s, default=None)
+
+
+def most_at_once(machine: Machine, gpu: Gpu) -> Measurement | None:
+    """The most that it had in any run on all."""
+    return _fastest(_on_all(machine, gpu))
+
+
+def _on_all(machine: Machine, gpu: Gpu) -> tuple[Measurement, ...]:
     measured, evacuating = at_once_counts(machine)
-    return _fastest(_at_once(machine, gpu, evacuating)) if measured >= evacuating else None
+    return _at_once(machine, gpu, evacuating) if measured >= evacuating else ()
 
 
 def at_once_counts(machine: Machine) -> tuple[int, int]:
@@ -137,7 +155,7 @@ def _at_once(machine: Machine, gpu: Gpu, least: int = 0) -> tuple[Measurement, .
 def too_small_bytes(machine: Machine, gpu: Gpu, what: str = "d2h") -> int | None:
     """The largest size that was measured, if none was large enough [bytes]; None if one was, or nothing was measured."""
     sizes = [m.size_bytes for m in measurements_of(machine, gpu, what) if m.size_bytes and not _fills_the_link(m)]
-    return max(sizes) if sizes and best_measurement(machine, gpu, None, what) is None else None
+    return max(sizes) if sizes and best_measurement(machine, gpu, (), what) is None else None
 
 
 def _fills_the_link(m: Measurement) -> bool:
@@ -145,9 +163,9 @@ def _fills_the_link(m: Measurement) -> bool:
     return m.size_bytes is None or m.size_bytes / m.bytes_per_s >= MIN_COPY_S
 
 
-def _plateau(group: list[Measurement]) -> Measurement:
-    """The median over the largest decade of sizes; the fastest where no sizes are told."""
+def _plateau(group: list[Measurement], *, at_least: bool) -> Measurement:
+    """The median over the largest decade of sizes; the fastest where no sizes are told, or `at_least` the slowest."""
     largest = max((m.size_bytes or 0 for m in group), default=0)
     top = sorted((m for m in group if (m.size_bytes or 0) * 10 >= largest), key=lambda m: m.bytes_per_s)
-    middle = top[-1] if largest == 0 else top[len(top) // 2]
+    middle = top[0 if at_least else -1] if largest == 0 else top[len(top) // 2]
     return msgspec.structs.replace(middle, size_bytes=None)

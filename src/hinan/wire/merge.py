@@ -1,7 +1,8 @@
 """One machine of several descriptions: which source is asked first, and what none of them may decide alone.
 
-Owns:      precedence between sources, and joining what they tell of the whole machine. Functions are joined by
-           `join`, NUMA nodes by `nodes`, GPUs by `gpus`, when it is known which is which.
+Owns:      precedence between sources, and joining what they tell of the whole machine. Functions are joined by `join`,
+           their places compared by `parents`; NUMA nodes are joined by `nodes`, GPUs by `gpus`, when it is known which is
+           which.
 Promises:  the order of the sources does not matter. A fact that is known is never overwritten by a weaker source, and
            what sources contradict each other on is unknown, whatever a third one says.
 """
@@ -13,11 +14,13 @@ from typing import Any
 
 import msgspec
 
-from hinan.wire.disputes import Disputed, contradicted
+from hinan.wire.disputes import PLACE_OF, Disputed, contradicted
 from hinan.wire.join import NCCL, join_functions, mixed_evidence
 from hinan.wire.missing import lost_from_topology
 from hinan.wire.model import Function, Gds, Machine
-from hinan.wire.nodes import join_nodes
+from hinan.wire.nodes import join_node_sets, join_nodes
+from hinan.wire.parents import disputed_parents
+from hinan.wire.tree import with_unknown_parent
 
 _RANK = ("sysfs", "lspci -vvv", "hwloc XML", NCCL, "lspci -tv", "lspci")
 _SPELLED = {"aarch64": "arm64"}
@@ -33,10 +36,13 @@ def merge(machines: Sequence[Machine]) -> Machine:
             merged[name] = _join(name, merged.get(name), getattr(machine, name), smaller_end=smaller_end)
     if not ordered:
         return Machine()
-    merged["nodes"] = join_nodes(ordered)
+    merged["nodes"], merged["node_set"] = join_nodes(ordered), join_node_sets(ordered)
     merged["gds"], in_gds = _gds([machine.gds for machine in ordered if machine.gds is not None])
     merged["disputed"] = _facts(ordered, merged) | in_gds | _names(ordered, merged["nic_names"])
     merged["mixed"] = merged.get("mixed") or mixed_evidence(ordered)
+    if merged["mixed"] is None:
+        for address, told in disputed_parents(ordered).items():
+            merged["functions"][address] = with_unknown_parent(merged["functions"][address], told)
     for address, evidence in lost_from_topology(ordered).items():
         merged["functions"][address] = msgspec.structs.replace(merged["functions"][address], off_bus=evidence)
     return Machine(**merged)
@@ -50,6 +56,8 @@ def _join(name: str, known: Any, new: Any, *, smaller_end: bool) -> Any:
     """One field of the machine from two sources; `known` is the stronger."""
     if known is None:
         return dict(new) if isinstance(new, dict) else new
+    if new is None:
+        return known
     if name == "functions":
         return _functions(known, new, smaller_end=smaller_end)
     if isinstance(known, tuple):
@@ -78,11 +86,11 @@ def _names(machines: Sequence[Machine], merged: dict[str, str]) -> Disputed:
     found: Disputed = {}
     for name in sorted({name for machine in machines for name in machine.nic_names}):
         told = [machine.nic_names[name] for machine in machines if name in machine.nic_names]
-        before = [each for machine in machines for each in machine.disputed.get(f"place of {name}", ())]
+        before = [each for machine in machines for each in machine.disputed.get(f"{PLACE_OF}{name}", ())]
         if values := contradicted(told, before):
-            found[f"place of {name}"] = values
+            found[f"{PLACE_OF}{name}"] = values
             merged.pop(name)
-    kept = {k: v for machine in machines for k, v in machine.disputed.items() if k.startswith(("place of ", "gdscheck"))}
+    kept = {k: v for machine in machines for k, v in machine.disputed.items() if k.startswith((PLACE_OF, "gdscheck"))}
     return kept | found
 
 

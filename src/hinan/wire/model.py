@@ -251,6 +251,9 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dic
     functions: dict[Address, Function] = {}
     gpus: tuple[Gpu, ...] = ()
     nodes: tuple[NumaNode, ...] = ()
+    node_set: tuple[Count, ...] | None = (
+        None  # which nodes there are, where a source says so; `nodes` may lack some of them
+    )
     cpu_arch: str | None = None
     cpu_model: str | None = None
     product: str | None = None

@@ -26,6 +26,12 @@ def join_nodes(machines: Sequence[Machine]) -> tuple[NumaNode, ...]:
     return tuple(_node(index, told[index]) for index in sorted(told))
 
 
+def join_node_sets(machines: Sequence[Machine]) -> tuple[int, ...] | None:
+    """Every node that there is, by any source which says so: one that was confined to some does not see the others."""
+    told = [machine.node_set for machine in machines if machine.node_set is not None]
+    return tuple(sorted({index for each in told for index in each})) if told else None
+
+
 def _node(index: int, told: Sequence[tuple[bool, NumaNode]]) -> NumaNode:
     """What sources tell of one node. told: does the source list some of the CPUs only, and what it tells."""
     nodes = [node for _, node in told]

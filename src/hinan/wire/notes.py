@@ -78,11 +78,11 @@ def _transport(machine: Machine, gpu: Gpu) -> Iterator[str]:
 
 def _links(machine: Machine, gpu: Gpu, path: Path, placement: Placement, question: Question) -> Iterator[str]:
     if not path.complete:
-        yield f"the path is not known up to the root complex: {path.why}"
+        yield f"the path is not known up to the root complex, {path.why}"
     if not path.hops or coherent_link_of(machine, gpu):
         return
     ceiling, _ = path_ceiling(path)
-    measured = best_measurement(machine, gpu, placement.node)
+    measured = best_measurement(machine, gpu, placement.near)
     tunnels = [short_address(hop.address) for hop in path.hops if is_tunnel(hop)]
     if tunnels:
         yield (
@@ -109,12 +109,12 @@ def _links(machine: Machine, gpu: Gpu, path: Path, placement: Placement, questio
             elif limit is not None and gpu_end.link.cap_gt_s is not None and gpu_end.link.cap_gt_s > limit:
                 told = f"{gpu_end.link.cap_gt_s:g} GT/s"
                 yield f"told at {told}, though GPUs of this family do {limit:g}; a ceiling above that is none: {where}"
-    if any(hop.link.now_bytes_per_s for hop in path.hops):
+    if any(link.by_present for link in links_of(path.hops)):
         yield "hwloc tells the present speed of links, not their capability; an idle link reads low"
 
 
 def _stopwatch(machine: Machine, gpu: Gpu, placement: Placement) -> Iterator[str]:
-    for m in only_elsewhere(machine, gpu, placement.node):
+    for m in only_elsewhere(machine, gpu, placement.near):
         yield (
             f"{m.source} measured {m.bytes_per_s / 1e9:.2f} GB/s with the buffer on node {m.numa_node}, the GPU is on node "
             f"{placement.node}: not the rate of its own way"
@@ -154,7 +154,7 @@ def _at_once(machine: Machine) -> Iterator[str]:
 
 def _storage(machine: Machine, gpu: Gpu) -> Iterator[str]:
     gds = machine.gds
-    proof = best_measurement(machine, gpu, None, "gds_write")
+    proof = best_measurement(machine, gpu, (), "gds_write")
     if proof is not None:
         yield f"GDS: measured {proof.bytes_per_s / (1 << 30):.1f} GiB/s write ({proof.source})"
     elif gds is not None and gds.nvme_supported and gds.gpus_supported.get(_number(machine, gpu), True):

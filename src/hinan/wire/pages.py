@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import re
 from pathlib import Path
 
 import msgspec
@@ -122,12 +123,17 @@ def node_blocks(root: Path = Path("/")) -> dict[int, int]:
     """Memory block number -> node, from sysfs; key -1 holds the block size [bytes]. Empty where the kernel has none."""
     folder = root / "sys/devices/system"
     try:
-        size = hex_number((folder / "memory/block_size_bytes").read_text())
+        size = hex_number((folder / "memory/block_size_bytes").read_text(errors="replace"))
     except OSError:
         return {}
     if not size:
         return {}
     blocks = {-1: size}
-    for entry in (folder / "node").glob("node[0-9]*/memory[0-9]*"):
-        blocks[int(entry.name[6:])] = int(entry.parent.name[4:])
+    try:
+        entries = list((folder / "node").glob("node[0-9]*/memory[0-9]*"))
+    except OSError:
+        return {}
+    for entry in entries:
+        if re.fullmatch(r"node[0-9]{1,5}/memory[0-9]{1,9}", f"{entry.parent.name}/{entry.name}"):
+            blocks[int(entry.name[6:])] = int(entry.parent.name[4:])
     return blocks

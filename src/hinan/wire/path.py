@@ -1,7 +1,7 @@
 """The path of a checkpoint: which functions it crosses, who shares them, how fast each can be.
 
-Owns:      walking up the tree, sharers, the ceiling of a path, its narrow hop, and the fair share when all GPUs move
-           at once.
+Owns:      walking up the tree, sharers, the ceiling of a path and its narrow hop. What several paths leave one another,
+           `shares` says.
 Promises:  a ceiling uses capabilities (an idle link's state is not one) and what of them is lost, as `ends` joins them; a
            suspect or unknown link bounds nothing. Without the GPU's own link there is no ceiling.
 Never:     bounds by DRAM, sockets or copy engines: nobody publishes them; they are measured.
@@ -9,11 +9,11 @@ Never:     bounds by DRAM, sockets or copy engines: nobody publishes them; they 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import msgspec
 
-from hinan.wire.address import split_address
+from hinan.wire.address import short_address, split_address
 from hinan.wire.ends import links_of
 from hinan.wire.link import ASSUMED_MPS_BYTES
 from hinan.wire.memo import remembered
@@ -42,17 +42,23 @@ def _path_up(machine: Machine, address: str) -> Path:
     while at is not None:
         hops.append(at)
         if at.gap_above:
-            return Path(tuple(hops), False, f"functions between {at.address} and {at.parent} are missing in the source")
+            return Path(
+                tuple(hops),
+                False,
+                f"functions below {short_address(at.parent or '')} are missing in the source: {short_address(at.address)}",
+            )
         above = machine.functions.get(at.parent or "")
         if above is None:
             break
         at = above
     if not hops:
-        return Path((), False, f"no source tells the bus around {address}")
+        return Path((), False, f"no source tells the bus around: {short_address(address)}")
     top = hops[-1]
     if top.at_root:
         return Path(tuple(hops), True)
-    return Path(tuple(hops), False, f"the source does not tell what is above {top.address}")
+    if "parent" in top.disputed:
+        return Path(tuple(hops), False, f"sources contradict each other on what is above: {short_address(top.address)}")
+    return Path(tuple(hops), False, f"the source does not tell what is above: {short_address(top.address)}")
 
 
 def below(machine: Machine, address: str) -> tuple[Function, ...]:
@@ -131,52 +137,3 @@ def crossed(machine: Machine, device: str) -> tuple[str, ...]:
         found[at.address] = None
         at = machine.functions.get(at.parent or "")
     return tuple(found)
-
-
-def shares_at_once(machine: Machine) -> dict[str, float | None]:
-    """`fair_shares` of all GPUs that evacuate."""
-    return remembered(machine, "shares_at_once", lambda: fair_shares(machine, machine.evacuating))
-
-
-def fair_shares(machine: Machine, devices: Iterable[str]) -> dict[str, float | None]:
-    """Bytes/s for each device when all send to RAM at once: max-min fair over the links they share.
-
-    Links fill together; when one is full, the devices that cross it stop and the others go on. A device whose own rate is
-    not known takes its part of the links that it is known to cross. None for such a device, for one whose path is not known
-    up to the root, and for all if the sources are of different machines: nobody can say who shares.
-    """
-    if machine.mixed is not None:
-        return dict.fromkeys(devices)
-    ways = {device: crossed(machine, device) for device in devices}
-    paths = {device: path_up(machine, device) for device in ways}
-    usable = {d: p for d, p in paths.items() if p.complete and path_ceiling(p)[0] is not None}
-    capacity: dict[str, float] = {}
-    for path in paths.values():  # what is known of a way bounds what it takes of others
-        mps = mps_of(path.hops) or ASSUMED_MPS_BYTES
-        for link in links_of(path.hops):
-            ceiling = link.ceiling_bytes_per_s(mps)
-            if ceiling is not None:
-                capacity[link.key] = min(ceiling, capacity.get(link.key, ceiling))
-    users: dict[str, set[str]] = {key: set() for key in capacity}
-    for device, way in ways.items():
-        for key in users.keys() & set(way):
-            users[key].add(device)
-    shares = _fill(capacity, users)
-    return {device: shares.get(device) if device in usable else None for device in ways}
-
-
-def _fill(capacity: Mapping[str, float], users: Mapping[str, set[str]]) -> dict[str, float]:
-    """Progressive filling (Bertsekas and Gallager, Data Networks, 6.5.2)."""
-    left = dict(capacity)
-    active = {hop: set(devices) for hop, devices in users.items()}
-    shares: dict[str, float] = {}
-    while any(active.values()):
-        hop = min((h for h in active if active[h]), key=lambda h: (left[h] / len(active[h]), h))
-        share = left[hop] / len(active[hop])
-        for device in sorted(active[hop]):
-            shares[device] = share
-            for other, waiting in active.items():
-                if device in waiting:
-                    waiting.discard(device)
-                    left[other] -= share
-    return shares

@@ -1,13 +1,15 @@
 """Which NUMA node a GPU's host memory belongs on.
 
 Owns:      the choice, as a pure function with its reason. Whoever places memory asks here.
-Promises:  a node with CPUs, or None; a GPU's own memory node (Grace: 2, 10, 18, ...) is never answered, because
-           `numactl --cpunodebind` and mbind of host buffers fail or misplace there.
+Promises:  a node with CPUs, or None; of equally near nodes the first, and the others are as right. A list of nodes is all
+           of them only where a source says which there are. A GPU's own memory node (Grace: 2, 10, 18, ...) is never
+           answered, because `numactl --cpunodebind` and mbind of host buffers fail or misplace there.
 Never:     says that another node is slower: that must be measured (0.98x to 5x was seen).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import msgspec
@@ -16,10 +18,16 @@ from hinan.wire.model import Gpu, Machine, NumaNode
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """The node, or None, and why."""
+    """The node, or None, and why. equal: all nodes that are as near as it, where several are."""
 
     node: int | None
     why: str
+    equal: tuple[int, ...] = ()
+
+    @property
+    def near(self) -> tuple[int, ...]:
+        """Nodes on which a buffer is right: the one, or any of those that are equally near; none where it is unknown."""
+        return self.equal or (() if self.node is None else (self.node,))
 
 
 _WITHIN, _ACROSS = 12, 20
@@ -75,39 +83,55 @@ def node_for_gpu(machine: Machine, index: int) -> Placement:
         return Placement(None, f"there is no GPU {index}")
     told, why = _told(machine, gpu)
     nodes = {node.index: node for node in machine.nodes}
-    if told is None:
-        if len(nodes) == 1 and not why:
-            return Placement(next(iter(nodes)), "the machine has one node")
+    if not told:
+        alone = only_node(machine)
+        if alone is not None and not why:
+            return Placement(alone, "the machine has one node")
         return Placement(None, why or "no source tells the node of this GPU")
-    node = nodes.get(told)
+    node = nodes.get(told[0])
     if node is None or node.cpus != ():
-        return Placement(told, why)
-    near = _nearest_with_cpus(node, nodes, gpu.numa_affinity)
-    if near is None:
-        return Placement(None, f"node {told} has no CPUs, and no distance to one that has is known")
-    return Placement(near, f"node {told} has no CPUs; node {near} is the nearest with CPUs")
+        near = tuple(index for index in told if index not in nodes or nodes[index].cpus != ())
+        return Placement(told[0], _equal_words(near), near) if len(near) > 1 else Placement(told[0], why)
+    nearest = _nearest_with_cpus(node, nodes, gpu.numa_affinity)
+    if nearest is None:
+        return Placement(None, f"node {node.index} has no CPUs, and no distance to one that has is known")
+    return Placement(nearest, f"node {node.index} has no CPUs; node {nearest} is the nearest with CPUs")
 
 
-def _told(machine: Machine, gpu: Gpu) -> tuple[int | None, str]:
+def has_all_nodes(machine: Machine) -> bool:
+    """Are the nodes that are known all there are? Only where a source says which there are, and nothing names another."""
+    named = {f.numa_node for f in machine.functions.values()} | {gpu.numa_node for gpu in machine.gpus}
+    return machine.node_set is not None and {*machine.node_set, *named} - {None} <= {node.index for node in machine.nodes}
+
+
+def only_node(machine: Machine) -> int | None:
+    """The node of a machine that has one; None where it has several, or there may be more."""
+    return machine.nodes[0].index if len(machine.nodes) == 1 and has_all_nodes(machine) else None
+
+
+def _told(machine: Machine, gpu: Gpu) -> tuple[tuple[int, ...], str]:
+    """Equally near nodes, mostly one; none where no source tells, or why."""
     at = machine.functions.get(gpu.address or "")
     if "numa_node" in gpu.disputed:
-        return None, f"sources contradict each other: {' or '.join(gpu.disputed['numa_node'])}"
+        return (), f"sources contradict each other: {' or '.join(gpu.disputed['numa_node'])}"
     while at is not None:
         if "numa_node" in at.disputed:
-            return None, f"sources contradict each other: {' or '.join(at.disputed['numa_node'])}"
+            return (), f"sources contradict each other: {' or '.join(at.disputed['numa_node'])}"
         if at.numa_node is not None:
             own = at.address == gpu.address
-            return at.numa_node, "numa_node of the GPU" if own else f"numa_node of {at.address} above the GPU"
+            return (at.numa_node,), "numa_node of the GPU" if own else f"numa_node of {at.address} above the GPU"
         if at.numa_affinity and len(at.numa_affinity) < max(len(machine.nodes), 2):
             memory_only = {node.index for node in machine.nodes if node.cpus == ()}
             near = [index for index in at.numa_affinity if index not in memory_only] or list(at.numa_affinity)
-            if len(near) == 1:
-                return near[0], "the only near node with CPUs"
-            return near[0], f"the first of nodes {', '.join(map(str, near))}, which are equally near"
+            return tuple(near), "the only near node with CPUs"
         at = machine.functions.get(at.parent or "")
     if gpu.numa_node is not None:
-        return gpu.numa_node, "NUMA affinity of the GPU"
-    return None, ""
+        return gpu.numa_affinity or (gpu.numa_node,), "NUMA affinity of the GPU"
+    return (), ""
+
+
+def _equal_words(near: Sequence[int]) -> str:
+    return f"the first of nodes {', '.join(map(str, near))}, which are equally near"
 
 
 def _nearest_with_cpus(node: NumaNode, nodes: dict[int, NumaNode], affinity: tuple[int, ...]) -> int | None:

@@ -1,9 +1,10 @@
 """The one figure that others take from the wire: how fast a GPU's state reaches host RAM when all evacuate at once.
 
 Owns:      the choice between measured, ceiling and reported, and the words that say which it is.
-Promises:  never more than the GPU's share of links that it shares: a stopwatch that ran alone does not see the others. One
-           that ran on all GPUs at once saw also what no file tells (DRAM, sockets), and goes before all; also a little
-           above the share, whose payload size is often assumed. What no link can carry is left out, and said.
+Promises:  a stopwatch that ran on all GPUs at once saw also what no file tells (DRAM, sockets, how a switch divides its
+           uplink), and goes before all, above the share too; only what no link can carry is left out, and said.
+           Without one, never more than the GPU's share of the links that are known: a stopwatch that ran alone does not
+           see the others, and a link that several GPUs cross does not grow because nobody tells what is above it.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from hinan.wire.case import IMPOSSIBLE_RATIO
 from hinan.wire.report import Report
+
+_SAME = 0.999
 
 
 class Rate(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,20 +37,24 @@ def rate_of(report: Report) -> Rate | None:
         return None
     who = f"GPU {gpu.index}" + (f" ({gpu.address})" if gpu.address else "")
     measured, share = report.measured_bytes_per_s, report.all_ranks_ceiling_bytes_per_s
-    together = report.all_ranks_measured_bytes_per_s
-    if together is not None and (share is None or together <= share * IMPOSSIBLE_RATIO):
+    together, known = report.all_ranks_measured_bytes_per_s, report.all_ranks_known_bytes_per_s
+    if together is not None and report.all_ranks_impossible is None:
         all_of_them = f", all {report.gpus} GPUs at once" if report.gpus > 1 else ""
         source = f"{who}: {report.all_ranks_measured_by}{all_of_them}"
         return Rate(bytes_per_s=together, label="measured", source=source)
-    if measured is not None and (share is None or measured <= share):
+    if measured is not None and (known is None or measured <= known):
         return Rate(bytes_per_s=measured, label="measured", source=f"{who}: {report.measured_by}", note=_too_fast(report))
+    alone = f"; alone {measured / 1e9:.1f} GB/s were measured" if measured is not None else ""
     if share is not None:
-        alone = f"; alone {measured / 1e9:.1f} GB/s were measured" if measured is not None else ""
-        why = (f"its share when all {report.gpus} GPUs evacuate" if report.gpus > 1 else "alone") + alone
-        return Rate(bytes_per_s=share, label="ceiling", source=f"{who}: {why}", note=_note(report))
-    if report.ceiling_bytes_per_s is not None:
+        why = f"its share when all {report.gpus} GPUs evacuate" if report.gpus > 1 else "alone"
+        return Rate(bytes_per_s=share, label="ceiling", source=f"{who}: {why}{alone}", note=_note(report))
+    ceiling = report.ceiling_bytes_per_s
+    if known is not None and (ceiling is None or known < ceiling * _SAME) and (measured is not None or ceiling is not None):
+        why = f"its share of the links that are told when all {report.gpus} GPUs evacuate{alone}; others are not told"
+        return Rate(bytes_per_s=known, label="ceiling", source=f"{who}: {why}", note=_note(report))
+    if ceiling is not None:
         why = "alone; who shares its links is not known"
-        return Rate(bytes_per_s=report.ceiling_bytes_per_s, label="ceiling", source=f"{who}: {why}", note=_note(report))
+        return Rate(bytes_per_s=ceiling, label="ceiling", source=f"{who}: {why}", note=_note(report))
     if report.reported_bytes_per_s is not None:
         return Rate(bytes_per_s=report.reported_bytes_per_s, label="reported", source=f"{who}: {report.coherent_link}")
     return None
@@ -60,10 +66,10 @@ def _note(report: Report) -> str:
 
 def _too_fast(report: Report) -> str:
     together = report.all_ranks_measured_bytes_per_s
-    if together is None or report.gpu is None:
+    if together is None or report.all_ranks_impossible is None or report.gpu is None:
         return ""
     said = f"{report.all_ranks_measured_by} says {together / 1e9:.1f} GB/s of GPU {report.gpu.index} while all copy"
-    return f"{said}, more than its links can carry: not taken"
+    return f"{said}; {report.all_ranks_impossible}: not taken"
 
 
 def _lost(report: Report) -> str:

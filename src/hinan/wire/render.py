@@ -62,7 +62,8 @@ def render(report: Report, machine: Machine) -> list[str]:
 def _tree(report: Report, machine: Machine) -> list[str]:
     gpu = report.gpu
     assert gpu is not None
-    where = f"node {report.numa_node} (reported)" if report.numa_node is not None else "node unknown"
+    near = report.near_nodes
+    where = f"node{'s' if len(near) > 1 else ''} {_runs(near)} (reported)" if near else "node unknown"
     head = f"GPU {gpu.index}  {gpu.address or 'address unknown'}  {gpu.name or ''}".rstrip()
     lines = [f"{head[: WIDTH - 24]:<{WIDTH - 24}}  {where}"]
     for order, segment in enumerate(segments_of(report)):
@@ -82,6 +83,12 @@ def _tree(report: Report, machine: Machine) -> list[str]:
     lines.append(f"  | IOMMU: {_iommu(report, machine)}")
     lines.append(_ram(report, machine))
     return lines
+
+
+def _runs(nodes: Sequence[int]) -> str:
+    """0-3 for neighbours, else each."""
+    whole = len(nodes) > 1 and list(nodes) == list(range(nodes[0], nodes[-1] + 1))
+    return f"{nodes[0]}-{nodes[-1]}" if whole else ",".join(map(str, nodes))
 
 
 def _own_end(hop: Hop, below: Hop) -> str:

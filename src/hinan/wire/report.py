@@ -1,6 +1,6 @@
 """The answer to `hinan wire`: one GPU's path, its figures and what each figure is.
 
-Owns:      the shape of `--json`. Unknown is null; `labels` says of each figure: ceiling, measured, reported or unknown.
+Owns:      the shape of `--json`. Unknown is null; `labels` says of each figure which of five words it is.
 Promises:  `seconds` is the state at the ceiling: nobody will be faster. A GPU that does not answer on the bus has no rate,
            and no link has one for a GPU that reaches RAM otherwise.
 """
@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from hinan.wire.address import short_address
+from hinan.wire.at_once import overfilled, overfilled_words
 from hinan.wire.case import Question, judged
 from hinan.wire.check import check_gpu, check_machine, iommu_of
 from hinan.wire.ends import links_of
@@ -22,9 +23,10 @@ from hinan.wire.link import ASSUMED_MPS_BYTES
 from hinan.wire.measured import best_measurement, measured_at_once
 from hinan.wire.model import Function, Gpu, Machine, Port, Role
 from hinan.wire.notes import NO_ADDRESS, notes_for
-from hinan.wire.path import Path, mps_of, path_ceiling, path_up, sharers, shares_at_once
+from hinan.wire.path import Path, mps_of, path_ceiling, path_up, sharers
 from hinan.wire.placement import node_for_gpu
 from hinan.wire.rail import nic_for_gpu, nic_on_bus
+from hinan.wire.shares import known_shares, share_label, shares_at_once
 from hinan.wire.transport import coherent_link_of
 
 SUMMARY = (
@@ -86,15 +88,18 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float | None
     labels: dict[str, str]
     findings: tuple[Finding, ...]
+    near_nodes: tuple[int, ...]  # `numa_node`, and those that are as near
     path_complete: bool
     mps_bytes: int | None
     assumed_mps_bytes: int | None
     state_bytes: int | None
     as_built_bytes_per_s: float | None  # the ceiling by capability alone; above it only where lanes or speed are lost
+    all_ranks_known_bytes_per_s: float | None  # its share of the links that are told, whatever lies above them
     all_ranks_seconds: float | None
     all_ranks_measured_bytes_per_s: float | None
     all_ranks_measured_seconds: float | None
     all_ranks_measured_by: str | None
+    all_ranks_impossible: str | None  # why no link carries what was measured of all; None: it is possible
     measured_seconds: float | None
     measured_by: str | None
     iommu: str | None
@@ -123,18 +128,19 @@ def report_gpu(machine: Machine, gpu: Gpu, question: Question) -> Report:
     carries = not coherent and not gpu.off_bus
     ceiling, narrow = path_ceiling(path) if carries else (None, None)
     rates = _rates(path, mps) if carries else {}
-    share = None
+    share = known = None
     if not coherent and gpu.address:
-        share = shares_at_once(machine).get(gpu.address)
+        share, known = shares_at_once(machine).get(gpu.address), known_shares(machine).get(gpu.address)
     placement = node_for_gpu(machine, gpu.index)
-    measured = best_measurement(machine, gpu, placement.node) if gpu.off_bus is None else None
+    measured = best_measurement(machine, gpu, placement.near) if gpu.off_bus is None else None
     together = measured_at_once(machine, gpu) if gpu.off_bus is None else None
+    too_much = overfilled(machine, gpu) if carries else None
     mode = iommu_of(machine, gpu)
-    known = {
+    labels = {
         "numa_node": "reported" if placement.node is not None else "unknown",
         "mps": "reported" if mps else "unknown",
         "ceiling_bytes_per_s": "ceiling" if ceiling else "unknown",
-        "all_ranks_ceiling_bytes_per_s": "ceiling" if share else "unknown",
+        "all_ranks_ceiling_bytes_per_s": share_label(share, ceiling),
         "measured_bytes_per_s": "measured" if measured else "unknown",
         "all_ranks_measured_bytes_per_s": "measured" if together else "unknown",
         "seconds": "ceiling" if ceiling and question.state_bytes is not None else "unknown",
@@ -151,17 +157,20 @@ def report_gpu(machine: Machine, gpu: Gpu, question: Question) -> Report:
         all_ranks_ceiling_bytes_per_s=share,
         measured_bytes_per_s=rate,
         seconds=_seconds(question, ceiling),
-        labels=known,
+        labels=labels,
         findings=check_gpu(machine, gpu, question),
+        near_nodes=placement.near,
         path_complete=path.complete,
         mps_bytes=mps,
         assumed_mps_bytes=None if mps or not ceiling else ASSUMED_MPS_BYTES,
         state_bytes=question.state_bytes,
         as_built_bytes_per_s=path_ceiling(path, as_built=True)[0] if carries else None,
+        all_ranks_known_bytes_per_s=known,
         all_ranks_seconds=_seconds(question, share),
         all_ranks_measured_bytes_per_s=together.bytes_per_s if together else None,
         all_ranks_measured_seconds=_seconds(question, together.bytes_per_s if together else None),
         all_ranks_measured_by=together.source if together else None,
+        all_ranks_impossible=overfilled_words(machine, too_much) if too_much else None,
         measured_seconds=_seconds(question, rate),
         measured_by=measured.source if measured else None,
         iommu=mode.value if mode else None,
@@ -190,9 +199,12 @@ def report_without_gpu(machine: Machine, question: Question) -> Report:
     return Report(
         gpu=None, numa_node=None, hops=(), narrowest=None, ceiling_bytes_per_s=None, all_ranks_ceiling_bytes_per_s=None,
         measured_bytes_per_s=None, seconds=None, labels=dict.fromkeys(fields, "unknown"),
-        findings=check_machine(machine, question), path_complete=False, mps_bytes=None, assumed_mps_bytes=None,
-        state_bytes=question.state_bytes, as_built_bytes_per_s=None, all_ranks_seconds=None,
-        all_ranks_measured_bytes_per_s=None, all_ranks_measured_seconds=None, all_ranks_measured_by=None,
+        findings=check_machine(machine, question), near_nodes=(),
+        path_complete=False, mps_bytes=None,
+        assumed_mps_bytes=None, state_bytes=question.state_bytes, as_built_bytes_per_s=None,
+        all_ranks_known_bytes_per_s=None,
+        all_ranks_seconds=None, all_ranks_measured_bytes_per_s=None, all_ranks_measured_seconds=None,
+        all_ranks_measured_by=None, all_ranks_impossible=None,
         measured_seconds=None, measured_by=None,
         iommu=machine.iommu_mode.value if machine.iommu_mode else None,
         iommu_groups=machine.has_iommu_groups, coherent_link=machine.coherent_link,

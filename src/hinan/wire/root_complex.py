@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from hinan.wire.model import Machine
-from hinan.wire.placement import node_for_gpu
+from hinan.wire.placement import node_for_gpu, only_node
 from hinan.wire.readers.iomem import claimants
 
 MEMORY, UNKNOWN, NOWHERE = "system memory", "unknown", "nowhere"
@@ -60,8 +60,9 @@ def node_of_address(machine: Machine, address: int, requester: str | None = None
     for node in machine.nodes:
         if any(window.holds(address) for window in node.ranges):
             return node.index, f"node {node.index} by its address range"
-    if len(machine.nodes) == 1:
-        return machine.nodes[0].index, "the machine has one node"
+    alone = only_node(machine)
+    if alone is not None:
+        return alone, "the machine has one node"
     gpu = next((g for g in machine.gpus if g.address == requester), None)
     hint = node_for_gpu(machine, gpu.index).node if gpu is not None else None
     return None, "which node, the SRAT tells, and it is not in the source" + (

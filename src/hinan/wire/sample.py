@@ -35,6 +35,7 @@ def machine() -> Machine:
         Machine(
             functions=functions,
             nodes=nodes,
+            node_set=tuple(node.index for node in nodes),
             packages=2,
             cpu_arch="x86_64",
             cpu_model="two sockets of 56 cores (made up)",

@@ -7,6 +7,7 @@ Promises:  the same files in any order give the same machine; the file's name pl
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -48,7 +49,7 @@ KINDS = (
 
 def read_text(raw: str) -> Machine | None:
     """Everything that is recognised in one text, not yet assembled; None when nothing is."""
-    cleaned = text.clean(raw)
+    cleaned = textwrap.dedent(text.clean(raw))  # an output that was pasted with an indent is that output
     start = cleaned.lstrip("\ufeff \n\t")
     if start.startswith("<"):
         return nccl.read(start) or hwloc.read(start)
@@ -64,11 +65,13 @@ def read_path(path: Path) -> Machine:
     Raises:
         ConfigError: missing, too large, or nothing in it is recognised.
     """
-    if path.is_dir():
-        if not (path / "sys").is_dir():
-            raise ConfigError(f"{path} is a folder without sys/; give files, or the root of a copied /sys", path=str(path))
-        return sysfs.read(path)
     try:
+        if path.is_dir():
+            if not (path / "sys").is_dir():
+                raise ConfigError(
+                    f"{path} is a folder without sys/; give files, or the root of a copied /sys", path=str(path)
+                )
+            return sysfs.read(path)
         with sys.stdin.buffer if str(path) == "-" else path.open("rb") as file:
             data = file.read(text.MAX_BYTES + 1)
     except OSError as error:

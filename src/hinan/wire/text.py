@@ -52,6 +52,11 @@ def number(text: str | None) -> float | None:
     return float(text.replace(",", "."))
 
 
+def count(text: str | None, digits: int = 9) -> int | None:
+    """An int from decimal digits; None if it is not one, or has more of them than what is counted can have."""
+    return int(text) if text is not None and re.fullmatch(rf"[0-9]{{1,{digits}}}", text) else None
+
+
 def hex_number(text: str | None) -> int | None:
     """An int from hexadecimal digits with or without 0x; None if it is not one."""
     if text is None or not re.fullmatch(r"\s*(?:0x)?[0-9a-fA-F]{1,16}\s*", text):

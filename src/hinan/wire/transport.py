@@ -7,7 +7,7 @@ Promises:  where it holds no PCIe ceiling is claimed: 295 to 330 GB/s is right t
 from __future__ import annotations
 
 from hinan.wire.families import shares_ram
-from hinan.wire.identity import coherent_evidence, has_nvlink_to_power, is_power_host
+from hinan.wire.identity import coherent_evidence, has_nvlink_to_power, is_plain_pcie, is_power_host
 from hinan.wire.model import Function, Gpu, Machine, Role
 
 
@@ -18,7 +18,10 @@ def coherent_link_of(machine: Machine, gpu: Gpu | None) -> str | None:
     function = machine.functions.get(gpu.address or "")
     own = function.coherent_link if function else None
     vendor, device = (function.vendor_id, function.device_id) if function else (None, None)
-    found = own or machine.coherent_link or coherent_evidence(vendor, device, gpu.name)
+    of_host = machine.coherent_link
+    if is_c2c(of_host) and is_plain_pcie(vendor, device, gpu.name, function.name if function else None):
+        of_host = None  # a Grace host takes PCIe cards too
+    found = own or of_host or coherent_evidence(vendor, device, gpu.name)
     return found or _power_nvlink(machine, function, gpu) or shared_memory_of(machine, gpu)
 
 

@@ -4,17 +4,22 @@ Owns:      parents. Both kinds of source only claim that a bridge is *somewhere 
            bridge between is missing in the dump, NCCL because it writes a switch as one line and leaves root ports out.
            The nearest bridge of all claims is the parent: a source that draws less takes nothing from one that draws more.
 Promises:  connecting what is connected changes nothing. A gap in the bus numbers is one only until a source draws what is
-           there; a chain that returns to itself is cut.
+           there; a chain that returns to itself is cut. Two bridges that claim the same buses, and one that is drawn above
+           a root port, leave what is above a function unknown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from hinan.wire.address import split_address
+from hinan.wire.identity import virtual_vendor
 from hinan.wire.model import Function, Port, Role
+
+PARENT = "parent"
+"""The name of a function's place among what sources contradict each other on."""
 
 
 def connect(functions: Mapping[str, Function]) -> dict[str, Function]:
@@ -24,11 +29,14 @@ def connect(functions: Mapping[str, Function]) -> dict[str, Function]:
         if function.buses is not None:
             bridges.setdefault(split_address(function.address)[0], []).append(function)
     found: dict[str, Function] = {}
-    farther: dict[str, str] = {}  # bridge -> a bridge that is drawn above the same function, and is not below the first one
+    farther: list[tuple[str, str, str]] = []  # function, its bridge by numbers, one drawn above it and not below that one
     for address, function in sorted(functions.items()):
-        numbered = _by_bus(function, bridges.get(split_address(address)[0], []))
+        claims = _by_bus(function, bridges.get(split_address(address)[0], []))
+        numbered = claims[0] if claims else None
         drawn = functions.get(function.parent or "")
-        if numbered is None:
+        if PARENT in function.disputed or len(claims) > 1:
+            found[address] = with_unknown_parent(function, [bridge.address for bridge in claims[1:] and claims])
+        elif numbered is None:
             found[address] = _drawn(function, drawn)
         elif drawn is None or drawn.buses is not None:
             found[address] = _numbered(function, numbered)
@@ -36,9 +44,10 @@ def connect(functions: Mapping[str, Function]) -> dict[str, Function]:
             found[address] = _below(function, drawn.address)
         else:
             found[address] = _numbered(function, numbered)
-            farther[numbered.address] = drawn.address
-    for bridge, above in sorted(farther.items()):
-        _lift(found, bridge, above)
+            farther.append((address, numbered.address, drawn.address))
+    for address, bridge, above in farther:
+        if not _lift(found, bridge, above):
+            found[address] = with_unknown_parent(functions[address], (bridge, above))
     return _without_loops(found)
 
 
@@ -50,14 +59,29 @@ def holds_bus(bridge: Function, address: str) -> bool:
     )
 
 
-def _by_bus(function: Function, bridges: list[Function]) -> Function | None:
-    """The bridge of its domain whose range holds the function's bus most tightly. Nothing is above a root port."""
+def with_unknown_parent(function: Function, told: Iterable[str]) -> Function:
+    """The function without a place, and with what was told of it beside what had been told before."""
+    values = tuple(sorted({*function.disputed.get(PARENT, ()), *told}))
+    disputed = dict(sorted({**function.disputed, PARENT: values}.items()))
+    return msgspec.structs.replace(function, parent=None, gap_above=False, at_root=False, disputed=disputed)
+
+
+def _by_bus(function: Function, bridges: list[Function]) -> list[Function]:
+    """The bridge of its domain whose range holds the function's bus most tightly; several, if they claim the same range.
+
+    Nothing is above a root port.
+    """
     if function.port is Port.ROOT:
-        return None
+        return []
     holding = [
         b for b in bridges if b.address != function.address and _counts_up(b) and holds_bus(b, function.address)
     ]  # fmt: skip
-    return min(holding, key=lambda b: (b.buses.subordinate - b.buses.secondary if b.buses else 0, b.address), default=None)
+    tightest = min(map(_width, holding), default=0)
+    return sorted((b for b in holding if _width(b) == tightest), key=lambda b: b.address)
+
+
+def _width(bridge: Function) -> int:
+    return bridge.buses.subordinate - bridge.buses.secondary if bridge.buses else 0
 
 
 def _counts_up(bridge: Function) -> bool:
@@ -82,16 +106,22 @@ def _drawn(function: Function, drawn: Function | None) -> Function:
     return msgspec.structs.replace(function, parent=None, gap_above=False, at_root=function.at_root or top)
 
 
-def _lift(functions: dict[str, Function], bridge: str, above: str) -> None:
-    """Put `above` between the bridge and what is above both: two bridges above one function are above one another."""
+def _lift(functions: dict[str, Function], bridge: str, above: str) -> bool:
+    """Put `above` between the bridge and what is above both: two bridges above one function are above one another.
+
+    False where the way ends at a root port of the machine, above which nothing is: then the two contradict each other.
+    """
     at, seen = functions[bridge], {above}
     while at.address not in seen:
+        if at.port is Port.ROOT and virtual_vendor(at.vendor_id) is None:
+            return False
         seen.add(at.address)
         parent = functions.get(at.parent or "")
         if parent is None or holds_bus(parent, above):
             functions[at.address] = _below(at, above)
-            return
+            return True
         at = parent
+    return True
 
 
 def _without_loops(functions: dict[str, Function]) -> dict[str, Function]:

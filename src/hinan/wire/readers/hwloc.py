@@ -20,7 +20,7 @@ from hinan.wire.identity import coherent_evidence, gpu_name, role_of
 from hinan.wire.link import speeds_of_raw
 from hinan.wire.model import Buses, Function, Link, Machine, NumaNode, Role
 from hinan.wire.readers.xml_tree import mask_bits, parse
-from hinan.wire.text import number
+from hinan.wire.text import count, number
 
 _TYPE = re.compile(r"(?P<cls>[0-9a-f]{4})(?:[0-9a-f]{2})? \[(?P<vendor>[0-9a-f]{4}):(?P<device>[0-9a-f]{4})\]", re.I)
 _BUSES = re.compile(r"[0-9a-f]{4,8}:\[(?P<sec>[0-9a-f]{2})-(?P<sub>[0-9a-f]{2})\]", re.I)
@@ -47,10 +47,12 @@ def read(text: str) -> Machine | None:
     product = found.infos.get("DMIProductName") or found.infos.get("PlatformModel")
     model = found.infos.get("CPUModel")
     link, bandwidth = _nvlink_to_cpu(root, found)
+    node_set = _node_set(root)
     return Machine(
         functions=found.functions,
         nodes=tuple(nodes[index] for index in sorted(nodes)),
-        packages=found.packages or None,
+        node_set=node_set,
+        packages=found.packages or None if set(node_set or ()) <= nodes.keys() else None,  # a cut file lacks some of them
         cpu_model=model,
         product=product,
         nic_names=found.nics,
@@ -59,6 +61,14 @@ def read(text: str) -> Machine | None:
         sources=("hwloc XML",),
         notes=notes,
     )
+
+
+def _node_set(root: Element) -> tuple[int, ...] | None:
+    """Which nodes there are, as the machine's object says, also those that the program was not allowed to use."""
+    for item in root.findall("object"):
+        if item.get("type") == "Machine":
+            return mask_bits(item.get("complete_nodeset")) or mask_bits(item.get("nodeset"))
+    return None
 
 
 def _descend(root: Element, found: _Found) -> None:
@@ -94,14 +104,13 @@ def _object(item: Element, parent: str | None, near: tuple[int, ...], found: _Fo
 
 
 def _numa_node(item: Element, found: _Found) -> None:
-    index = item.get("os_index", "")
-    if not index.isascii() or not index.isdigit():
+    index = count(item.get("os_index"), digits=5)
+    if index is None:
         return
-    size = item.get("local_memory", "")
-    found.nodes[int(index)] = NumaNode(
-        index=int(index),
+    found.nodes[index] = NumaNode(
+        index=index,
         cpus=mask_bits(item.get("cpuset")),
-        size_bytes=int(size) if size.isascii() and size.isdigit() else None,
+        size_bytes=count(item.get("local_memory"), digits=18),
     )
 
 
@@ -192,7 +201,8 @@ def _matrices_2(root: Element) -> Iterator[_Matrix]:
     """NUMALatency of hwloc 2 and 3."""
     for item in root.findall("distances2"):
         if item.get("type") == "NUMANode" and "Latency" in (item.get("name") or "Latency"):
-            order = [int(w) for part in item.findall("indexes") for w in (part.text or "").split() if w.isdigit()]
+            words = [word for part in item.findall("indexes") for word in (part.text or "").split()]
+            order = [index for index in (count(word, digits=5) for word in words) if index is not None]
             yield order, _values(item)
 
 

@@ -32,15 +32,16 @@ _HEADER = re.compile(
 )
 _IDS = re.compile(r"\s\[(?P<vendor>[0-9a-f]{4}):(?P<device>[0-9a-f]{4})\]", re.I)
 _TAIL = re.compile(r"\s*\((?:rev [0-9a-f]{2}|prog-if [^)]*)\)", re.I)
-_SPEED = r"Speed (?P<speed>[0-9]+(?:[.,][0-9]+)?) ?GT/s(?: \([a-z]+\))?, Width x(?P<width>[0-9]+)(?=[\s,(]|$)"
+_SPEED = r"Speed (?P<speed>[0-9]+(?:[.,][0-9]+)?) ?GT/s(?: \([a-z]+\))?, Width x(?P<width>[0-9]{1,3})(?=[\s,(]|$)"
 _LNKCAP = re.compile(r"^LnkCap:\s.*?" + _SPEED)
 _LNKSTA = re.compile(r"^LnkSta:\s.*?" + _SPEED)
 _DEVCAP = re.compile(r"^DevCap:\s+MaxPayload ([0-9]+) bytes")
 _DEVCTL = re.compile(r"^MaxPayload ([0-9]+) bytes, MaxReadReq ([0-9]+) bytes")
 _BUS = re.compile(r"^Bus: primary=([0-9a-f]{2}), secondary=([0-9a-f]{2}), subordinate=([0-9a-f]{2})", re.I)
-_WINDOW = re.compile(r"^(Prefetchable m|M)emory behind bridge: ([0-9a-f]+)-([0-9a-f]+)", re.I)
+_WINDOW = re.compile(r"^(Prefetchable m|M)emory behind bridge: ([0-9a-f]{1,16})-([0-9a-f]{1,16})", re.I)
 _REGION = re.compile(
-    r"^Region ([0-5]): Memory at ([0-9a-f]+) \((?:32|64)-bit, (non-)?prefetchable\).*\[size=([0-9]+)([KMGTP]?)\]", re.I
+    r"^Region ([0-5]): Memory at ([0-9a-f]{1,16}) \((?:32|64)-bit, (non-)?prefetchable\).*\[size=([0-9]{1,6})([KMGTP]?)\]",
+    re.I,
 )
 _ACS = re.compile(r"^ACSCtl:\s*((?:[A-Za-z]+[+-]\s*)+)")
 _CAPABILITY = re.compile(r"^Capabilities: \[[^\]]*\] (.*)")
@@ -198,9 +199,9 @@ def _express(known: _Known, capability: str) -> None:
 
 
 def _own_line(known: _Known, line: str, *, in_capability: bool) -> None:
-    if match := re.fullmatch(r"NUMA node: ([0-9]+)", line):
+    if match := re.fullmatch(r"NUMA node: ([0-9]{1,5})", line):
         known.numa_node = int(match[1])
-    elif match := re.fullmatch(r"IOMMU group: ([0-9]+)", line):
+    elif match := re.fullmatch(r"IOMMU group: ([0-9]{1,9})", line):
         known.iommu_group = int(match[1])
     elif match := _BUS.match(line):
         known.buses = Buses(int(match[1], 16), int(match[2], 16), int(match[3], 16))
@@ -226,7 +227,7 @@ def _capability_line(known: _Known, line: str) -> None:
         known.mps_cap = _payload(match[1])
     elif match := _DEVCTL.match(line):
         known.mps, known.mrrs = _payload(match[1]), _payload(match[2])
-    elif match := re.search(r"Number of VFs: ([0-9]+),", line):
+    elif match := re.search(r"Number of VFs: ([0-9]{1,5}),", line):
         known.virtual_functions = int(match[1])
     elif (acs := _acs(line)) is not None:
         known.acs = acs

@@ -35,8 +35,6 @@ def read(text: str) -> Machine | None:
             nodes.append(NumaNode(index=node, cpus=mask_bits(cpu.get("affinity"))))
         _descend(cpu, node, functions, nics)
     first = root.find("cpu")
-    if len(nodes) == 1 and any(_int(cpu.get("numaid")) is None for cpu in root.iter("cpu")):
-        nodes = []  # the one that is told is not the only one: a list of one would say so
     return Machine(
         functions=functions,
         nodes=tuple(nodes),

@@ -1,7 +1,8 @@
 """`numactl --hardware`: nodes, their CPUs, memory, and distances.
 
 Owns:      the lines of that output. No library on PyPI reads them.
-Promises:  a node without CPUs is a node of memory only, which is known, not unknown.
+Promises:  a node without CPUs is a node of memory only, which is known, not unknown. Which nodes
+           there are, its first line says; without that the list may be cut.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import re
 
 from hinan.wire.model import Machine, NumaNode
-from hinan.wire.text import whole_lines
+from hinan.wire.text import int_list, whole_lines
 
+_ALL = re.compile(r"^available: [0-9]{1,5} nodes \(([0-9,-]+)\)\s*$")
 _CPUS = re.compile(r"^node ([0-9]{1,5}) cpus:((?: +[0-9]{1,5})*)\s*$")
 _SIZE = re.compile(r"^node ([0-9]{1,5}) (size|free): ([0-9]{1,12}) ([KMG])B\s*$")
 _HEADER = re.compile(r"^node((?: +[0-9]{1,5})+)\s*$")
@@ -24,12 +26,15 @@ def read(text: str) -> Machine | None:
     sizes: dict[tuple[int, str], int] = {}
     distances: dict[int, dict[int, int]] = {}
     order: list[int] = []
+    listed: tuple[int, ...] | None = None
     lines, last = whole_lines(text)
     if last is not None and (_SIZE.match(last) or _closes_matrix(last, order := _order(lines))):
         lines.append(last)
     order = _order(lines)
     for line in lines:
-        if match := _CPUS.match(line):
+        if match := _ALL.match(line):
+            listed = int_list(match[1])
+        elif match := _CPUS.match(line):
             cpus.setdefault(int(match[1]), tuple(int(word) for word in match[2].split()))
         elif match := _SIZE.match(line):
             sizes.setdefault((int(match[1]), match[2]), int(match[3]) * _UNIT[match[4]])
@@ -48,7 +53,7 @@ def read(text: str) -> Machine | None:
         )
         for index in indices
     )
-    return Machine(nodes=nodes, sources=("numactl -H",))
+    return Machine(nodes=nodes, node_set=listed, sources=("numactl -H",))
 
 
 def _order(lines: list[str]) -> list[int]:

@@ -17,9 +17,11 @@ from hinan.wire.link import width_of
 from hinan.wire.model import Function, IommuMode, Link, Machine, NumaNode, Role, Sriov, Window
 from hinan.wire.pages import node_blocks
 from hinan.wire.readers import config_space, iomem
-from hinan.wire.text import clean, decode, hex_number, int_list, number
+from hinan.wire.text import clean, count, decode, hex_number, int_list, number
 
 _LEGACY_BYTES = 256  # what root sees of a device without PCI Express, its list of capabilities included
+_HOST_BRIDGE = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")  # a folder that holds what is at the root
+_NODES = "sys/devices/system/node"
 SILENT = "its config space reads all ones"
 _GROUP_MODES = {"identity": IommuMode.PASSTHROUGH, "DMA": IommuMode.TRANSLATED, "DMA-FQ": IommuMode.TRANSLATED}
 
@@ -27,7 +29,7 @@ _GROUP_MODES = {"identity": IommuMode.PASSTHROUGH, "DMA": IommuMode.TRANSLATED, 
 def read(root: Path = Path("/")) -> Machine:
     """What this machine tells about itself."""
     devices = root / "sys/bus/pci/devices"
-    functions = dict(filter(None, (_function(entry) for entry in sorted(devices.glob("*:*:*.*")))))
+    functions = dict(filter(None, (_function(entry) for entry in _listed(devices))))
     memory = iomem.read(_text(root / "proc/iomem") or "")
     cpuinfo = _text(root / "proc/cpuinfo") or ""
     model = re.search(r"^model name\s*: (.+)$", cpuinfo, re.M)
@@ -38,6 +40,7 @@ def read(root: Path = Path("/")) -> Machine:
     return Machine(
         functions=functions,
         nodes=_nodes(root),
+        node_set=int_list(_text(root / _NODES / "online") or ""),
         cpu_model=named[1] if (named := model or power) else None,
         cpu_arch="arm64" if "CPU implementer" in cpuinfo else "ppc64le" if power else "x86_64" if model else None,
         product=product,
@@ -59,8 +62,7 @@ def _text(path: Path) -> str | None:
 
 
 def _int(path: Path) -> int | None:
-    value = (_text(path) or "").strip()
-    return int(value) if re.fullmatch(r"[0-9]{1,9}", value) else None
+    return count((_text(path) or "").strip())
 
 
 def _speed(path: Path) -> float | None:
@@ -74,7 +76,8 @@ def _function(entry: Path) -> tuple[str, Function] | None:
         return None
     code24, vendor, device = (hex_number(_text(entry / name)) for name in ("class", "vendor", "device"))
     code = code24 >> 8 if code24 is not None else None
-    above = parse_address(entry.resolve().parent.name)
+    place = _resolved(entry).parent.name
+    above = parse_address(place)
     space = config_space.parse(_bytes(entry / "config"))
     role = role_of(code, vendor, device, None, bus=split_address(address)[1])
     group = entry / "iommu_group"
@@ -87,14 +90,15 @@ def _function(entry: Path) -> tuple[str, Function] | None:
         now_gt_s=_speed(entry / "current_link_speed") if now_width else None, now_width=now_width,
     )  # fmt: skip
     return address, Function(
-        address=address, role=role, port=space.port, parent=above, at_root=above is None, class_code=code,
-        vendor_id=vendor, device_id=device, name=gpu_name(vendor, device), numa_node=_int(entry / "numa_node"),
+        address=address, role=role, port=space.port, parent=above, at_root=bool(_HOST_BRIDGE.fullmatch(place)),
+        class_code=code, vendor_id=vendor,
+        device_id=device, name=gpu_name(vendor, device), numa_node=_int(entry / "numa_node"),
         link=link, off_bus=SILENT if space.silent else None,
         mps_bytes=space.mps_bytes, mps_cap_bytes=space.mps_cap_bytes, mrrs_bytes=space.mrrs_bytes, acs=space.acs,
         buses=space.buses if role is Role.BRIDGE else None, windows=space.windows if role is Role.BRIDGE else (),
         bars=_bars(entry / "resource", _OWN_BARS), sriov=_sriov(entry) if role is not Role.BRIDGE else None,
         subtractive=role is Role.BRIDGE and code24 == 0x060401,
-        iommu_group=int(_target(group) or "") if (_target(group) or "").isdigit() else None,
+        iommu_group=count(_target(group)),
         iommu_mode=_GROUP_MODES.get((_text(group / "type") or "").strip()),
         physical_function=parse_address(_target(physical) or ""),
         virtual_functions=_int(entry / "sriov_numvfs"),
@@ -104,7 +108,26 @@ def _function(entry: Path) -> tuple[str, Function] | None:
 
 def _target(link: Path) -> str | None:
     """The name that a link leads to. Why not by following it: in a copy of /sys what it leads to may be missing."""
-    return link.readlink().name if link.is_symlink() else None
+    try:
+        return link.readlink().name
+    except OSError:
+        return None
+
+
+def _listed(folder: Path) -> list[Path]:
+    """What is in a folder, by name; nothing where it is missing, or may not be entered."""
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _resolved(path: Path) -> Path:
+    """The file that a path leads to; the path itself where its links go round in a circle, or may not be followed."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):
+        return path
 
 
 def _bytes(path: Path) -> bytes:
@@ -154,11 +177,13 @@ def _ranges(node: int, blocks: dict[int, int]) -> tuple[Window, ...]:
 def _nodes(root: Path) -> tuple[NumaNode, ...]:
     found = []
     blocks = node_blocks(root)
-    for entry in (root / "sys/devices/system/node").glob("node[0-9]*"):
+    for entry in _listed(root / _NODES):
+        if not re.fullmatch(r"node[0-9]{1,5}", entry.name):
+            continue
         index = int(entry.name[4:])
-        info = dict(re.findall(r"(MemTotal|MemFree):\s+([0-9]+) kB", _text(entry / "meminfo") or ""))
+        info = dict(re.findall(r"(MemTotal|MemFree):\s+([0-9]{1,15}) kB", _text(entry / "meminfo") or ""))
         cpulist = _text(entry / "cpulist")
-        distances = [int(word) for word in (_text(entry / "distance") or "").split() if word.isdigit()]
+        distances = [value for word in (_text(entry / "distance") or "").split() if (value := count(word)) is not None]
         found.append((index, cpulist, info, distances))
     found.sort(key=lambda item: item[0])
     order = [item[0] for item in found]
@@ -178,8 +203,8 @@ def _nodes(root: Path) -> tuple[NumaNode, ...]:
 def _nics(root: Path, functions: dict[str, Function]) -> dict[str, str]:
     names = {}
     for kind in ("infiniband", "net"):
-        for entry in sorted((root / "sys/class" / kind).glob("*")):
-            address = parse_address((entry / "device").resolve().name) if (entry / "device").exists() else None
+        for entry in _listed(root / "sys/class" / kind):
+            address = parse_address(_resolved(entry / "device").name)
             if address in functions:
                 names[entry.name] = address
     return names
