@@ -1,8 +1,17 @@
 """Questions drawn at random, over orders of magnitude, for what must hold for every question."""
 
+import itertools
 import random
+from pathlib import Path
 
 from hinan.plan.machines import MACHINES
+
+RACKY = Path(__file__).with_name("racky.json")
+"""A failure table in which whole racks and jobs fail as often as processes do."""
+TIER_SETS = [
+    ",".join((*pick, "shared")) for count in range(4) for pick in itertools.combinations(("ram", "peer", "nvme"), count)
+]
+"""All that `--tiers` can ask for beside the store."""
 
 
 def drawn(rng: random.Random) -> dict[str, str]:

@@ -16,9 +16,11 @@ from hinan.core.errors import ConfigError
 from hinan.plan import formulas, joint
 from hinan.plan.answer import answer
 from hinan.plan.checks import Infeasible
+from hinan.plan.demands import checked_design
 from hinan.plan.design import bounds_of, build_levels
 from hinan.plan.exact import exact_ettr
 from hinan.plan.first_order import stall_ratio
+from hinan.plan.from_settings import scenario_from
 from hinan.plan.joint import solve, unrounded_intervals_s
 from hinan.plan.levels import Cause, Level
 from hinan.plan.nearest import solve_settings
@@ -128,19 +130,25 @@ def test_more_bandwidth_never_lowers_ettr_whatever_is_demanded() -> None:
     more_bandwidth_keeps_as_much(seed=3, count=8)
 
 
-def test_more_ram_never_lowers_ettr_whatever_is_demanded() -> None:
-    """Random questions of large states, some RAM more; RAM is preferred for a ten-thousandth, and for no more."""
+@pytest.mark.parametrize("count", [8, pytest.param(120, marks=pytest.mark.slow)])
+def test_more_ram_never_lowers_ettr_whatever_is_demanded(count: int) -> None:
+    """Random questions of large states, half of them with a stall given, some RAM more; RAM is preferred for a
+    ten-thousandth, and for no more."""
     rng = random.Random(2)
     answered = 0
-    while answered < 10:
+    while answered < count:
         asked = drawn(rng) | {"keep": f"{rng.uniform(0.1, 1):.3g}"}
         asked.pop("params")
+        if rng.random() < 0.5:
+            asked = asked | {"stall": f"{10 ** rng.uniform(-2, 1):.3g}s"}
+            asked.pop("hidden", None)
         budget_gb = 10 ** rng.uniform(2.5, 3.5)
         try:
-            small, large = (solve_settings({**asked, "ram": f"{budget_gb * by:.6f}GB"})[1] for by in (1, 1.5))
+            small = checked_design(scenario_from({**asked, "ram": f"{budget_gb:.6f}GB"}))
         except Infeasible:
             continue
         answered += 1
+        large = checked_design(scenario_from({**asked, "ram": f"{budget_gb * 1.5:.6f}GB"}))
         assert large.ettr >= small.ettr - 1.01e-4, f"{asked}: {budget_gb:.6f} GB of RAM, and half as much more"
 
 

@@ -27,7 +27,7 @@ from hinan.plan.nearest import solve_settings
          {"shard-gpus": "1024"}, "floor_s"),
         ("gpus=4096 ram=1GB", "no whole image fits", {"ram": "8.59079GB", "mode": "ring"}, "8.591"),
         ("gpus=1024 params=70B budget=0.0001%", "more than 0.0001%", {"budget": "0.16592%"}, "0.000%"),
-        ("gpus=16384 params=70B rate=5", "a restart takes", {"rate": "0.266"}, "say the same thing"),
+        ("gpus=16384 params=70B rate=5", "a restart takes", {"rate": "0.2661"}, "say the same thing"),
     ],
 )  # fmt: skip
 def test_a_refusal_names_the_reason_and_what_was_typed(

@@ -11,7 +11,7 @@ import pytest
 from hinan.plan.answer import answer
 from hinan.plan.checks import Infeasible
 from hinan.plan.nearest import solve_settings
-from hinan.plan.webpage import MODEL, report
+from hinan.plan.webpage import MODEL, model, report
 
 LLAMA = "gpus=16384 params=405B step=5s"
 
@@ -53,6 +53,15 @@ def test_the_drain_slider_keeps_the_limits_of_the_plan(words: str, drain_s: floa
         assert ettr == pytest.approx(design.ettr, abs=1e-9)
 
 
+def test_the_model_is_in_the_page() -> None:
+    """Word for word, beside what the page shows."""
+    scenario, design = solve_settings(words_of(LLAMA))
+    page = report(answer(scenario, design), words_of(LLAMA))
+    data, _ = json.JSONDecoder().raw_decode(page, page.index('{"subtitle"'))
+    assert model(scenario).items() <= data.items()
+    assert all(files("hinan.plan").joinpath(part).read_text(encoding="utf-8") in page for part in MODEL)
+
+
 def test_sliders_refuse_what_the_plan_refuses() -> None:
     """Longer restarts than --max-rto allows, a loss above --budget, and drains that no host outlives."""
     words = "gpus=1024 params=70B step=5s tiers=ram,shared max-rto=1h budget=3% mtti=1d drain=30s"
@@ -71,9 +80,12 @@ def on_the_page(words: str, knobs: list[dict[str, float]]) -> list[Any]:
     node = shutil.which("node")
     if not node:
         pytest.skip("node is not installed")
-    scenario, design = solve_settings(words_of(words))
-    page = report(answer(scenario, design), words_of(words))
-    data, _ = json.JSONDecoder().raw_decode(page, page.index('{"subtitle"'))
+    scenario, _ = solve_settings(words_of(words))
+    return run_page(node, model(scenario), knobs)
+
+
+def run_page(node: str, data: dict[str, Any], knobs: list[dict[str, float]]) -> list[Any]:
+    """What the page's own scripts say of what is embedded in it."""
     script = "".join(files("hinan.plan").joinpath(part).read_text(encoding="utf-8") for part in MODEL) + (
         f"\nconst D = {json.dumps(data)}, all = {json.dumps(knobs)}, one = {{ mtti: 1, stall: 1, drain: 1, restart: 1 }};"
         "const found = all.map(knobs => design(D.variants, { ...one, ...knobs }, D.verify, D.bounds, D.limits));"

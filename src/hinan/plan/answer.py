@@ -14,7 +14,8 @@ from hinan.core.units import format_seconds
 from hinan.plan import costs, formulas
 from hinan.plan.binding import Knob, binding, knobs
 from hinan.plan.checks import Infeasible
-from hinan.plan.design import Design, best_design
+from hinan.plan.choice import best_design
+from hinan.plan.design import Design
 from hinan.plan.failures import DAY_S, Tier
 from hinan.plan.joint import whole_steps
 from hinan.plan.losses import SPLIT_LIMIT, ClassAnswer, Loss, class_answers, lost, lost_by_class, nodes_out

@@ -27,7 +27,8 @@ def resting_on(scenario: Scenario, *names: str) -> Iterator[None]:
     except Infeasible as error:
         if not (words := assumed(scenario, *names)):
             raise
-        raise Infeasible([f"{reason} ({words})" for reason in error.impossible], error.nearest) from error
+        reasons = [f"{reason} ({words})" for reason in error.impossible]
+        raise Infeasible(reasons, error.nearest, missed_by=error.missed_by) from error
 
 
 def assumed(scenario: Scenario, *names: str) -> str:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
 from hinan.plan import costs
 from hinan.plan.checks import Infeasible
-from hinan.plan.design import Design, best_design, finish
+from hinan.plan.choice import best_design
+from hinan.plan.design import Design, finish, restarts_s
 from hinan.plan.first_order import stall_ratio
 from hinan.plan.scenario import RestartParts, Scenario
 from hinan.plan.variants import ram_of, variants
@@ -122,11 +124,12 @@ _KNOBS: Mapping[str, _Relaxation] = {
 
 
 def _limits(scenario: Scenario) -> dict[str, _Relaxation]:
-    """The designer's own limits, those that are given. A limit on restarts (or on all that is lost) is none of them: it
-    refuses a design, and moves no interval."""
+    """The designer's own limits, those that are given. A limit on all that is lost is none of them: what is chosen keeps
+    most anyway."""
     fields = {
         "max-redo": ("a tenth more redo allowed", "max_redo_s", math.inf),
         "max-stall": ("a tenth more stall allowed", "max_stall_ratio", 1.0),
+        "max-rto": ("a tenth longer restarts allowed", "max_rto_s", math.inf),
     }
     return {
         name: (what, partial(_allowing, field=field, most=most))
@@ -140,7 +143,7 @@ def _allowing(scenario: Scenario, *, field: str, most: float) -> Scenario:
     return replace(scenario, demands=replace(scenario.demands, **{field: limit}))
 
 
-_OPENING = ("ram slots", "max-redo", "max-stall")
+_OPENING = ("ram slots", "max-redo", "max-stall", "max-rto")
 """These may open a way that was closed: planned again whether they bind or not."""
 _OUTSIDE = ("failure rate",)
 """Not a constraint of the design: shown for comparison, never called binding."""
@@ -165,8 +168,9 @@ def knobs(scenario: Scenario, design: Design) -> list[Knob]:
     binds = binding(found)
     if binds is not None and binds.name not in (*_OPENING, "stall"):  # of another way a tenth of the stall is another stall
         _, relax = relaxations["storage bandwidth" if binds.name == "drain" else binds.name]
-        replanned = replace(binds, gain_ratio=max(binds.gain_ratio, _gain(design, best_design(relax(scenario)).ettr)))
-        found[found.index(binds)] = replanned
+        with suppress(Infeasible):  # what helps one figure may break a limit on another
+            again = _gain(design, best_design(relax(scenario)).ettr)
+            found[found.index(binds)] = replace(binds, gain_ratio=max(binds.gain_ratio, again))
     return sorted(found, key=lambda knob: -knob.gain_ratio)
 
 
@@ -193,12 +197,15 @@ def hard_limits(scenario: Scenario, design: Design) -> set[str]:
         limits.add("step time")
     richest = next(iter(variants(scenario)), design.variant)
     chosen = design.variant
-    poorer = (richest.open_drains, len(richest.tiers)) != (chosen.open_drains, len(chosen.tiers))
+    poorer = (len(richest.own_slots), len(richest.tiers)) != (len(chosen.own_slots), len(chosen.tiers))
     if poorer and not ram_of(scenario, richest).fits:
         limits.add("ram slots")
     limit = scenario.demands.max_stall_ratio
     if limit is not None and stall_ratio(design.levels, design.pattern.intervals_s()) > limit * 0.9:
         limits.add("max-stall")
+    longest_s = max(restarts_s(scenario, chosen.tiers).values())
+    if scenario.demands.max_rto_s is not None and longest_s > scenario.demands.max_rto_s * 0.9:
+        limits.add("max-rto")
     return limits
 
 

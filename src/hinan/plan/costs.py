@@ -104,10 +104,16 @@ def hidden_ratio(scenario: Scenario, mode: str) -> float:
 
 
 def drain(scenario: Scenario, tier: Tier, mode: str) -> tuple[float, str]:
-    """Seconds until a copy is usable on `tier`, and the link that takes them. 0 for the tier the copy lands on."""
+    """Seconds until a copy is usable on `tier`, and the link that takes them. 0 for the tier the copy lands on, but for
+    what drives take beyond a stall that was given."""
     machine, nodes = scenario.machine, scenario.nodes
-    if tier is Tier.RAM or (tier is Tier.NVME and mode != "ram"):
+    if tier is Tier.RAM:
         return 0.0, "none"
+    if tier is Tier.NVME and mode != "ram":
+        # A stall that is computed is that of the drives. One that is given is shorter than they are: the rest goes on.
+        rate = copy_rate(scenario, mode)
+        rest_s = 0.0 if scenario.job.stall_s is None else scenario.job.gpu_bytes / rate.bytes_per_s - scenario.job.stall_s
+        return (rest_s, rate.link) if rest_s > 0 else (0.0, "none")
     dram = (
         Rate(machine.dram_bytes_per_s / dram_traffic_ratio(mode, scenario.demands.peer_copies or 1), "numa")
         if mode == "ram"
@@ -152,8 +158,9 @@ def load_s(scenario: Scenario, tier: Tier) -> float:
 def ram_sum(scenario: Scenario, mode: str, *, open_drains: int, peers: bool, kept: bool = True) -> Ram:
     """What evacuation needs of a node's RAM.
 
-    Slots: the newest complete step (where RAM is a tier: `kept`), the one being filled, and one for each drain still open
-    on another step. A peer's copies take two more per copy.
+    Slots: the newest complete step (where RAM is a tier: `kept`), the one being filled, and one for each older step that a
+    drain may still read (`slots.py` counts them). Without a RAM tier the newest step is itself only there to be drained:
+    two slots, and one for each older step beyond the first. A peer's copies take two more per copy.
     """
     budget = scenario.machine.ram_bytes
     if scenario.demands.ram_budget_bytes is not None:
@@ -162,7 +169,7 @@ def ram_sum(scenario: Scenario, mode: str, *, open_drains: int, peers: bool, kep
     peer_slots = 2 * scenario.demands.peer_copies if peers else 0
     if mode != "ram":
         return Ram(image if peers else 0.0, 0, peer_slots, float(RING_BYTES), budget)
-    slots = int(kept) + 1 + open_drains
+    slots = 2 + open_drains if kept else 1 + max(1, open_drains)
     return Ram(image, slots, peer_slots, image * SLOT_OVERHEAD_RATIO, budget)
 
 

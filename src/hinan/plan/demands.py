@@ -1,44 +1,31 @@
 """Impossible questions: what cannot hold, and the nearest setting with which it would.
 
-Owns:      the checks of whole scenarios, before and after the search.
+Owns:      the checks of whole scenarios, before the search (`limits.py` has those after it).
 Promises:  raises Infeasible with settings in the command line's names; `nearest` feeds them back.
 Never:     answers. A scenario that passes may still be a bad idea; the price of it is in the answer.
 """
 
 from __future__ import annotations
 
-import math
-
 from hinan.plan import costs
 from hinan.plan.assumed import resting_on
-from hinan.plan.checks import Infeasible, percent
-from hinan.plan.design import Design, best_design, no_copy, rate_per_s, restart_parts_s, verification
+from hinan.plan.checks import Infeasible
+from hinan.plan.choice import best_design
+from hinan.plan.design import Design, no_copy, rate_per_s, verification
 from hinan.plan.design import answers as answering
-from hinan.plan.failures import DAY_S, HOST_LOSS, FailureClass, Tier
-from hinan.plan.formulas import exact_interval_s
+from hinan.plan.failures import HOST_LOSS, FailureClass, Tier
 from hinan.plan.joint import whole_steps
+from hinan.plan.limits import DRAIN
 from hinan.plan.losses import nodes_out
 from hinan.plan.origin import Kind
 from hinan.plan.scenario import Scenario
 from hinan.plan.variants import Variant, ram_of, variants, waits_for_save
 
-LEAST_ETTR = 0.01
-"""Below this the job makes no progress worth the name, and floats stop holding the expected time."""
 _MARGIN = 1.02
 STEP_TOLERANCE_RATIO = 0.01
 """A given interval this near to a whole number of steps means that number; others are refused."""
 _SIZE = ("job.gpus", "job.state_bytes", "job.shard_gpus", "machine.hbm_bytes")
-_DRAIN = ("job.state_bytes", "store.write_bytes_per_s", "store.drain_s")
-_STALL = ("job.floor_s", "job.hideable_ratio", "job.step_s", "machine.d2h_bytes_per_s", "store.interference_ratio")
-_RESTART = (
-    "restart.parts",
-    "restart.init_per_1k_nodes_s",
-    "restart.load_s",
-    "restart.replay_s",
-    "restart.total_s",
-    "store.read_bytes_per_s",
-)
-"""Inputs on which the refusals of a kind rest."""
+"""Inputs on which the refusals of sizes rest."""
 
 
 def checked_design(scenario: Scenario) -> Design:
@@ -54,22 +41,14 @@ def checked_design(scenario: Scenario) -> Design:
         check_verification(scenario)
     with resting_on(scenario, *_SIZE, "machine.ram_bytes"):
         check_ram(scenario)
-    with resting_on(scenario, *_DRAIN, "failures"):
+    with resting_on(scenario, *DRAIN, "failures"):
         check_pace(scenario)
     check_repair(scenario)
     with resting_on(scenario, "job.step_s"):
         check_interval(scenario)
-    with resting_on(scenario, *_DRAIN):
+    with resting_on(scenario, *DRAIN):
         check_redo(scenario)
-    with resting_on(scenario, *_DRAIN, *_STALL):
-        design = best_design(scenario)
-    with resting_on(scenario, *_RESTART, "failures"):
-        check_restart(scenario, design)
-    with resting_on(scenario, *_STALL, *_RESTART, "failures"):
-        check_progress(scenario, design)
-    with resting_on(scenario, *_STALL, *_RESTART, "failures", "machine.usd_per_gpu_hour"):
-        check_price(scenario, design)
-    return design
+    return best_design(scenario)
 
 
 def check_fits_hbm(scenario: Scenario) -> None:
@@ -153,14 +132,13 @@ def check_ram(scenario: Scenario) -> None:
 
 def _least_ram_bytes(scenario: Scenario) -> float:
     options = [ram_of(scenario, variant).needed_bytes for variant in variants(scenario)]
-    return min(options) if options else ram_of(scenario, Variant("ram", (Tier.RAM, Tier.SHARED), 0)).needed_bytes
+    return min(options) if options else ram_of(scenario, Variant("ram", (Tier.RAM, Tier.SHARED))).needed_bytes
 
 
 def check_pace(scenario: Scenario) -> None:
     """A drain to the shared store must end before the hosts that hold its bytes fail, or nothing is ever committed."""
-    synchronous = scenario.demands.tiers == (Tier.SHARED,) and waits_for_save(scenario)
     per_s = sum(rate_per_s(scenario, failure) for failure in HOST_LOSS)
-    if per_s == 0 or synchronous:
+    if per_s == 0 or waits_for_save(scenario):
         return
     drain_s, link = costs.drain(scenario, Tier.SHARED, "ram")
     if drain_s < 1 / per_s:
@@ -234,79 +212,3 @@ def _least_redo_s(scenario: Scenario, variant: Variant) -> float:
         drain_s = costs.drain(scenario, tier, variant.mode)[0]
         worst = max(worst, drain_s + max(drain_s, quantum_s, scenario.demands.interval_s or 0.0))
     return worst
-
-
-def restarts_s(scenario: Scenario, design: Design) -> dict[FailureClass, float]:
-    """Longest restart of each class that happens [s]."""
-    longest: dict[FailureClass, float] = {}
-    for failure, _, tier in answering(scenario, design.variant.tiers):
-        if tier is not None:
-            whole_s = sum(restart_parts_s(scenario, failure, tier).values())
-            longest[failure] = max(longest.get(failure, 0.0), whole_s)
-    return longest
-
-
-def check_restart(scenario: Scenario, design: Design) -> None:
-    """Restarts must be shorter than the time between failures, and than the designer's limit."""
-    rates = [(cause.per_s, cause.restart_s) for level in design.levels for cause in level.causes]
-    mean_s = sum(per_s * restart_s for per_s, restart_s in rates) / sum(per_s for per_s, _ in rates)
-    if mean_s >= scenario.mtti_s:
-        raise Infeasible(
-            [
-                f"a restart takes {mean_s:.4g} s, interruptions come every {scenario.mtti_s:.4g} s: "
-                "the next one strikes before the job is back"
-            ],
-            _rarer(scenario, mean_s * 1.25),
-        )
-    limit_s = scenario.demands.max_rto_s
-    worst, worst_s = max(restarts_s(scenario, design).items(), key=lambda item: item[1])
-    if limit_s is not None and worst_s > limit_s:
-        raise Infeasible(
-            [
-                f"back within {limit_s:.4g} s: after a failure of class {worst} detection, rescheduling, loading and "
-                f"initialisation take {worst_s:.4g} s"
-            ],
-            {"max-rto": f"{worst_s * 1.0001:.6g}s"},
-        )
-
-
-def check_progress(scenario: Scenario, design: Design) -> None:
-    """Some share of the time must be training."""
-    if design.ettr >= LEAST_ETTR:
-        return
-    first = design.levels[0]
-    if scenario.demands.interval_s is not None and first.per_s > 0 and first.stall_s > 0:
-        wanted_s = max(exact_interval_s(stall_s=first.stall_s, mtti_s=1 / first.per_s), first.least_interval_s)
-        if scenario.job.step_known:
-            wanted_s = math.ceil(wanted_s / scenario.job.step_s - 1e-9) * scenario.job.step_s
-        if abs(wanted_s / scenario.demands.interval_s - 1) > 0.01:
-            raise Infeasible(
-                [f"with a save every {scenario.demands.interval_s:.4g} s the job keeps {design.ettr:.2%} of its time"],
-                {"interval": f"{wanted_s:.9g}s"},
-            )
-    longest = max(design.pattern.work_s + design.levels[0].stall_s, scenario.mtti_s)
-    raise Infeasible(
-        [f"with an interruption every {scenario.mtti_s:.4g} s the job keeps {design.ettr:.2%} of its time at best"],
-        _rarer(scenario, max(1.5 * scenario.mtti_s, longest / 2)),
-    )
-
-
-def _rarer(scenario: Scenario, mtti_s: float) -> dict[str, str]:
-    """Failures that come so rarely, in the word that the designer has used."""
-    if scenario.failures_by == "rate":
-        return {"rate": f"{DAY_S / (scenario.nodes * mtti_s):.4g}"}
-    return {"mtti": f"{mtti_s:.4g}s"}
-
-
-def check_price(scenario: Scenario, design: Design) -> None:
-    """The designer's limit on everything lost."""
-    loss = 1 - design.ettr
-    limit, usd = scenario.demands.max_loss_ratio, scenario.demands.max_usd_per_day
-    price = loss * scenario.job.gpus * 24 * scenario.machine.usd_per_gpu_hour
-    if limit is not None and loss > limit:
-        said = f"the best design loses {percent(loss)}, more than {percent(limit)}"
-        raise Infeasible([said], {"budget": f"{loss * 100.1:.5g}%"})
-    if usd is not None and price > usd:
-        raise Infeasible(
-            [f"the best design loses {price:.0f} USD a day, more than {usd:.0f}"], {"budget": f"{price * 1.001:.0f}USD"}
-        )

@@ -1,17 +1,16 @@
-"""From a scenario to levels, and from all ways of building it to the best one.
+"""From a scenario and a variant to levels, and to the design: its best intervals, and what it keeps.
 
-Owns:      which tier answers which failure, and the choice between variants (mode, peers, slots, tiers in use).
-Promises:  the chosen design keeps every demand; what cannot hold is raised as Infeasible by `demands.py`.
+Owns:      which tier answers which failure, what a restart takes, and the bounds that demands put on intervals.
 Relies on: `variants.py` for what there is, `costs.py` for seconds, `joint.py` for intervals.
+Never:     chooses between variants; `choice.py` does.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from hinan.core.errors import ConfigError
 from hinan.plan import costs
 from hinan.plan.checks import Infeasible
 from hinan.plan.exact import exact_ettr
@@ -21,10 +20,8 @@ from hinan.plan.joint import solve, whole_steps
 from hinan.plan.levels import Cause, Level, Pattern
 from hinan.plan.scenario import Scenario
 from hinan.plan.space import Bounds
-from hinan.plan.variants import Variant, least_parts_s, ram_of, variants, waits_for_save
+from hinan.plan.variants import Variant, drains_s, least_parts_s, ram_used
 
-WORTH_DRIVES = 1e-4
-"""So much more than RAM must drives keep for the optimizer to wait for them [share of all time]."""
 FAIL_STOP = tuple(failure for failure in FailureClass if failure is not FailureClass.SILENT)
 
 
@@ -114,8 +111,7 @@ def build_levels(scenario: Scenario, variant: Variant) -> tuple[Level, ...]:
         per_s[tier, failure] = per_s.get((tier, failure), 0.0) + part_per_s
     latency_s = verification(scenario)[0] or 0.0
     levels = []
-    for tier in variant.tiers:
-        drain_s = costs.drain(scenario, tier, variant.mode)[0]
+    for tier, drain_s in zip(variant.tiers, drains_s(scenario, variant), strict=True):
         causes = [
             Cause(
                 failure,
@@ -139,26 +135,18 @@ def no_copy(failure: FailureClass, tiers: Sequence[Tier]) -> Infeasible:
 
 
 def _level(scenario: Scenario, variant: Variant, tier: Tier, causes: list[Cause]) -> Level:
-    drain_s = costs.drain(scenario, tier, variant.mode)[0]
-    first = tier is variant.tiers[0]
-    synchronous = first and scenario.job.stall_s is not None
-    stall_s = costs.stall_s(scenario, variant.mode) if first else 0.0
+    drains = drains_s(scenario, variant)
+    stall_s = costs.stall_s(scenario, variant.mode) if tier is variant.tiers[0] else 0.0
+    stall_s += scenario.store.interference_ratio * drains[variant.tiers.index(tier)]
     least_s = max(least_parts_s(scenario, variant, tier))
-    if not synchronous:
-        stall_s += scenario.store.interference_ratio * drain_s
-    elif drain_s and waits_for_save(scenario):
-        # One tier with a given stall: the save is synchronous, nothing drains behind it.
-        causes = [replace(cause, lag_s=cause.lag_s - drain_s) for cause in causes]
-    elif drain_s:
-        stall_s += scenario.store.interference_ratio * drain_s
     most_s = float("inf")
     limit_s = scenario.demands.max_redo_s
     if limit_s is not None:
         lags = [cause.lag_s for cause in causes if cause.name != FailureClass.SILENT]
         if lags:
             most_s = limit_s - max(lags)
-    if not causes:
-        most_s = min(most_s, max(scenario.demands.commit_within_s, least_s))
+    if not causes:  # whatever has slots of its own: more of them only widen ranges
+        most_s = min(most_s, max(scenario.demands.commit_within_s, least_s, *drains))
     return Level(tier, stall_s, tuple(causes), least_s, max(most_s, 0.0))
 
 
@@ -171,80 +159,6 @@ def bounds_of(scenario: Scenario) -> Bounds:
     return Bounds(quantum_s=quantum_s, max_stall_ratio=scenario.demands.max_stall_ratio, fixed_first_s=fixed_s)
 
 
-def best_design(scenario: Scenario) -> Design:
-    """The design that keeps most training and every demand.
-
-    Every variant is searched, for demands and whole steps decide between them as much as costs do; one with more tiers
-    wins only if it keeps more, and a ring or GDS only if it keeps noticeably more than RAM.
-    Raises:
-        Infeasible: nothing keeps the demands (the reason of the way that comes nearest; `demands.py` says it in full).
-    """
-    usable, refused = usable_variants(scenario)
-    designs, broken = _finished(scenario, usable)
-    if not designs:
-        reasons = [*refused, *broken]
-        raise (
-            min(reversed(broken or reasons), key=lambda reason: reason.missed_by)
-            if reasons
-            else ConfigError("no tier can be used on this machine")
-        )
-    return max(designs, key=lambda design: design.ettr + preference(design.variant))
-
-
-def preference(variant: Variant) -> float:
-    """What a variant may keep less than others and still be taken [share of all time]."""
-    return WORTH_DRIVES if variant.mode == "ram" else 0.0
-
-
-def best_by_way(scenario: Scenario) -> dict[str, float]:
-    """What the best design of each way out of HBM keeps, also of ways that the designer did not ask for; those that
-    cannot keep the demands are not among them."""
-    found: dict[str, float] = {}
-    free = replace(scenario, demands=replace(scenario.demands, mode="auto"))
-    for design in _finished(free, usable_variants(free)[0])[0]:
-        found[design.variant.way] = max(found.get(design.variant.way, 0.0), design.ettr)
-    return found
-
-
-def _finished(scenario: Scenario, usable: Sequence[Variant]) -> tuple[list[Design], list[Infeasible]]:
-    designs, broken = [], []
-    for variant in usable:
-        try:
-            designs.append(finish(scenario, variant))
-        except Infeasible as error:
-            broken.append(error)
-    return designs, broken
-
-
-def usable_variants(scenario: Scenario) -> tuple[list[Variant], list[Infeasible]]:
-    """Variants that fit and leave a copy after every failure, and why the others do not."""
-    refused: list[Infeasible] = []
-    usable: list[Variant] = []
-    for variant in variants(scenario):
-        ram = ram_of(scenario, variant)
-        if not ram.fits:
-            refused.append(_no_room(ram, variant))
-            continue
-        try:
-            build_levels(scenario, variant)
-        except Infeasible as error:
-            refused.append(error)
-            continue
-        usable.append(variant)
-    return usable, refused
-
-
-def _no_room(ram: costs.Ram, variant: Variant) -> Infeasible:
-    return Infeasible(
-        [
-            f"RAM: {ram.slots} slots and {ram.peer_slots} peer slots of {ram.image_bytes / 1e9:.4g} GB need "
-            f"{ram.needed_bytes / 1e9:.4g} GB, there are {ram.budget_bytes / 1e9:.4g} GB"
-        ],
-        {"ram": f"{ram.needed_bytes / 1e9 * 1.001:.4f}GB", "mode": variant.mode},
-        missed_by=ram.needed_bytes / ram.budget_bytes,
-    )
-
-
 def finish(scenario: Scenario, variant: Variant, *, pattern: Pattern | None = None) -> Design:
     """A variant with its best intervals (or the given ones), and what it keeps.
 
@@ -254,6 +168,15 @@ def finish(scenario: Scenario, variant: Variant, *, pattern: Pattern | None = No
     levels = build_levels(scenario, variant)
     pattern = pattern or solve(levels, bounds_of(scenario))
     every_s, share = verification(scenario)
-    return Design(
-        variant, levels, pattern, every_s, share, exact_ettr(levels, pattern) / (1 + share), ram_of(scenario, variant)
-    )
+    ettr = exact_ettr(levels, pattern) / (1 + share)
+    return Design(variant, levels, pattern, every_s, share, ettr, ram_used(scenario, variant, pattern.intervals_s()))
+
+
+def restarts_s(scenario: Scenario, tiers: Sequence[Tier]) -> dict[FailureClass, float]:
+    """Longest restart of each class that happens, with these tiers in use [s]."""
+    longest: dict[FailureClass, float] = {}
+    for failure, _, tier in answers(scenario, tiers):
+        if tier is not None:
+            whole_s = sum(restart_parts_s(scenario, failure, tier).values())
+            longest[failure] = max(longest.get(failure, 0.0), whole_s)
+    return longest

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hinan.plan import costs
 from hinan.plan.design import Design, answers, restart_parts_s
 from hinan.plan.failures import DAY_S, FailureClass, Tier
 from hinan.plan.scenario import Scenario
+from hinan.plan.variants import drains_s
 
 SPLIT_LIMIT = 0.7
 """Below this ETTR first-order proportions were seen up to 2 points of all time from what a simulation books."""
@@ -102,9 +102,7 @@ def _by_cause(scenario: Scenario, design: Design) -> dict[str, float]:
 
 
 def _slow_down_s(scenario: Scenario, design: Design, tier: str) -> float:
-    if tier == design.variant.tiers[0] and scenario.job.stall_s is not None and scenario.store.drain_s is None:
-        return 0.0
-    return scenario.store.interference_ratio * costs.drain(scenario, Tier(tier), design.variant.mode)[0]
+    return scenario.store.interference_ratio * drains_s(scenario, design.variant)[design.variant.tiers.index(Tier(tier))]
 
 
 def _scaled(scenario: Scenario, design: Design, shares: Mapping[str, float], mfu_ratio: float) -> dict[str, Loss]:

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hinan.plan import costs
-from hinan.plan.design import best_by_way
+from hinan.plan.choice import best_by_way
 from hinan.plan.failures import Tier
 from hinan.plan.scenario import Scenario
-from hinan.plan.variants import Variant, open_drains_of, ram_of
+from hinan.plan.variants import Variant, ram_of
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,8 @@ def _ram(scenario: Scenario, *, peers: bool) -> ModeCost:
     wanted = scenario.demands.tiers
     landing = (Tier.RAM,) if wanted is None or Tier.RAM in wanted else ()
     tiers = (*landing, Tier.PEER, Tier.SHARED) if peers else (*landing, Tier.SHARED)
-    sums = [ram_of(scenario, Variant("ram", tiers, drains)) for drains in open_drains_of("ram", tiers)]
+    ways = ((Tier.SHARED,), ()) if landing else ((Tier.SHARED,),)
+    sums = [ram_of(scenario, Variant("ram", tiers, own_slots)) for own_slots in ways]
     ram = next((each for each in sums if each.fits), sums[-1])
     traffic = costs.dram_traffic_ratio("ram", scenario.demands.peer_copies if peers else 0)
     why_not = None
@@ -121,7 +122,7 @@ def _direct(scenario: Scenario, mode: str) -> ModeCost:
         reason = "no NVMe"
     elif mode == "gds" and machine.gds_bytes_per_s == 0:
         reason = "no GPUDirect Storage"
-    elif mode == "ring" and ram_of(scenario, Variant("ring", (Tier.NVME,), 1)).budget_bytes < costs.RING_BYTES:
+    elif mode == "ring" and ram_of(scenario, Variant("ring", (Tier.NVME,))).budget_bytes < costs.RING_BYTES:
         reason = "no room for the ring"
     if reason:
         return ModeCost(mode, False, reason, 0.0, float("inf"), "storage bandwidth", 0.0, float("inf"), "never here")

@@ -112,12 +112,13 @@ function exactEttr(given, pattern) {
 
 // ---- sliders: factors on the planned scenario ----
 function scaled(levels, knobs, verify) {
+  const slowest = Math.max(...levels.map(l => l.drain_s)) * knobs.drain;
   const silent = levels.reduce((sum, l) => sum + l.causes.reduce((s, c) => s + (c.silent ? c.per_s : 0), 0), 0) / knobs.mtti;
   let every = null;
   if (silent > 0) every = verify.fixed_s !== null ? verify.fixed_s : Math.sqrt(verify.cost_s / silent);
   const out = levels.map(l => {
     const drain = l.drain_s * knobs.drain, least = Math.max(l.copy_s, l.waits_s * knobs.drain);
-    const most = Math.min(l.redo_s === null ? Infinity : l.redo_s - drain, l.commit_s === null ? Infinity : Math.max(l.commit_s, least));
+    const most = Math.min(l.redo_s === null ? Infinity : l.redo_s - drain, l.commit_s === null ? Infinity : Math.max(l.commit_s, least, slowest));
     return {
       ...l, drain_s: drain, slow_s: l.slow_s * knobs.drain,
       stall_s: l.own_stall_s * knobs.stall + l.slow_s * knobs.drain,
@@ -130,26 +131,34 @@ function scaled(levels, knobs, verify) {
   });
   return { levels: out, every, share: every === null ? 0 : verify.cost_s / every };
 }
-// What refuses the best design: demands.py, as far as a slider moves it.
-function refused(d, knobs, limits) {
+// The limits that a design misses, in the order of limits.py.
+function missed(d, knobs, limits) {
   const causes = d.levels.flatMap(l => l.causes), top = d.levels.at(-1);
   const rate = causes.reduce((sum, c) => sum + c.per_s, 0), back = causes.reduce((sum, c) => sum + c.per_s * c.restart_s, 0) / rate;
-  if (limits.rto_s !== null && Math.max(...causes.map(c => c.restart_s)) > limits.rto_s) return "back later than allowed";
-  if (back * rate >= 1) return "interrupted again before the job is back";
-  if (limits.hosts_per_s !== null && top.drain_s * limits.hosts_per_s / knobs.mtti >= 1) return "hardly a drain would end";
-  if (d.ettr < limits.least_ettr) return "no progress";
-  return limits.loss !== null && 1 - d.ettr > limits.loss ? "more lost than allowed" : null;
+  return {
+    "hardly a drain would end": limits.hosts_per_s !== null && top.drain_s * limits.hosts_per_s / knobs.mtti >= 1,
+    "interrupted again before the job is back": back * rate >= 1,
+    "back later than allowed": limits.rto_s !== null && Math.max(...causes.map(c => c.restart_s)) > limits.rto_s,
+    "no progress": d.ettr < limits.least_ettr,
+    "more lost than allowed": limits.loss !== null && 1 - d.ettr > limits.loss,
+  };
 }
+// Every limit filters what is chosen from before the best is picked: choice.py.
 function design(variants, knobs, verify, B, limits) {
-  let winner = null;
+  let designs = [];
   variants.forEach(v => {
     const s = scaled(v.levels, knobs, verify), pattern = solve(s.levels, B);
     if (pattern === null) return;
-    const ettr = exactEttr(s.levels, pattern) / (1 + s.share);
-    if (winner === null || ettr + v.preference > winner.ettr + winner.preference) winner = { ...v, ...s, pattern, ettr, taus: intervals(pattern) };
+    const d = { ...v, ...s, pattern, taus: intervals(pattern), ettr: exactEttr(s.levels, pattern) / (1 + s.share) };
+    designs.push({ ...d, missed: missed(d, knobs, limits) });
   });
-  if (winner === null) return { impossible: "no interval keeps the limits" };
-  return { ...winner, impossible: refused(winner, knobs, limits) };
+  if (!designs.length) return { impossible: "no interval keeps the limits" };
+  for (const limit of Object.keys(designs[0].missed)) {
+    designs = designs.filter(d => !d.missed[limit]);
+    if (!designs.length) return { impossible: limit };
+  }
+  const worth = d => d.ettr + d.preference;
+  return { ...designs.reduce((best, d) => (worth(d) > worth(best) ? d : best)), impossible: null };
 }
 function withFirst(pattern, work) {
   const wanted = intervals(pattern).slice(1), multiples = [];

@@ -1,17 +1,18 @@
 """The ways to build it: where the copy lands, which tiers follow, how many slots; and what each needs of RAM.
 
 Owns:      `Variant`, the list of all that machine and demands allow, its RAM sum, and how close its saves may be.
-Promises:  RAM is counted wherever images are in it, whether they stay there (a tier) or pass through.
-Never:     chooses; `design.py` does.
+Promises:  every set of tiers is there; RAM is counted wherever images are in it, whether they stay there (a tier) or pass
+           through. Of two variants that differ in slots alone, more slots only widen the ranges of the intervals.
+Never:     chooses; `choice.py` does.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from hinan.plan import costs
+from hinan.plan import costs, slots
 from hinan.plan.failures import Tier
 from hinan.plan.scenario import Scenario
 
@@ -22,8 +23,9 @@ class Variant:
 
     mode: str
     tiers: tuple[Tier, ...]
-    open_drains: int
-    """Slots beside the complete and the filling one; 0: the next evacuation waits for the drain."""
+    own_slots: tuple[Tier, ...] = ()
+    """Tiers whose drain may go on reading an older step, in a slot of its own. The others' drains end before the tier
+    with which they share a slot is saved again."""
 
     @property
     def peers(self) -> bool:
@@ -36,17 +38,26 @@ class Variant:
         return f"{self.mode} + peer" if self.peers else self.mode
 
 
+def drains_s(scenario: Scenario, variant: Variant) -> tuple[float, ...]:
+    """Drain of each tier of a variant [s]; nothing drains behind a save that training waits for."""
+    if waits_for_save(scenario):
+        return (0.0,) * len(variant.tiers)
+    return tuple(costs.drain(scenario, tier, variant.mode)[0] for tier in variant.tiers)
+
+
 def least_parts_s(scenario: Scenario, variant: Variant, tier: Tier) -> tuple[float, float]:
     """No two saves to a tier are closer than their copy out of HBM, nor than the drains they wait for [s]."""
-    drain_s = costs.drain(scenario, tier, variant.mode)[0]
-    if tier is not variant.tiers[0]:
-        return 0.0, drain_s
-    copy_s = 0.0
-    if scenario.job.stall_s is None:
-        copy_s = scenario.job.gpu_bytes / costs.copy_rate(scenario, variant.mode).bytes_per_s
-    if variant.open_drains == 0 and variant.mode == "ram":
-        return copy_s, max(costs.drain(scenario, each, variant.mode)[0] for each in variant.tiers)
-    return copy_s, 0.0 if waits_for_save(scenario) else drain_s
+    index, waits = variant.tiers.index(tier), drains_s(scenario, variant)
+    if variant.mode == "ram":
+        waits = slots.waits_s(waits, [variant.tiers.index(each) for each in variant.own_slots])
+    return _copy_s(scenario, variant.mode) if index == 0 else 0.0, waits[index]
+
+
+def _copy_s(scenario: Scenario, mode: str) -> float:
+    """The copy out of HBM; with a stall given nobody knows it [s]."""
+    if scenario.job.stall_s is not None:
+        return 0.0
+    return scenario.job.gpu_bytes / costs.copy_rate(scenario, mode).bytes_per_s
 
 
 def variants(scenario: Scenario) -> Iterator[Variant]:
@@ -59,45 +70,50 @@ def variants(scenario: Scenario) -> Iterator[Variant]:
         if mode == "gds" and scenario.machine.gds_bytes_per_s == 0:
             continue
         usable = [tier for tier, why_not in costs.available_tiers(scenario, mode).items() if why_not is None]
-        if demands.tiers is not None:
-            sets = [tuple(tier for tier in Tier if tier in demands.tiers)]
-            if not set(sets[0]) <= set(usable):
-                continue
-        else:
-            sets = _tier_sets(usable)
-        for tiers in sets:
-            for open_drains in open_drains_of(mode, tiers):
-                yield Variant(mode, tiers, open_drains)
-            if demands.tiers is None and _only_through(scenario, mode, tiers):
-                yield Variant(mode, tiers[1:], 1)
+        for tiers in _tier_sets(usable) if demands.tiers is None else [tuple(t for t in Tier if t in demands.tiers)]:
+            if set(tiers) <= set(usable):
+                yield from _with_slots(scenario, Variant(mode, tiers))
 
 
-def open_drains_of(mode: str, tiers: Sequence[Tier]) -> tuple[int, ...]:
-    """The numbers of open drains worth a choice: RAM that keeps an image may do without."""
-    return (1, 0) if mode == "ram" and Tier.RAM in tiers else (1,)
+def _tier_sets(usable: Sequence[Tier]) -> Iterator[tuple[Tier, ...]]:
+    """The store always; what else keeps most decides itself."""
+    others = [tier for tier in usable if tier is not Tier.SHARED]
+    for count in range(len(others), -1, -1):
+        for pick in itertools.combinations(others, count):
+            yield (*pick, Tier.SHARED)
 
 
-def _only_through(scenario: Scenario, mode: str, tiers: tuple[Tier, ...]) -> bool:
-    """Whether RAM without room for an image to stay may have it for images on their way to the next tier."""
-    return mode == "ram" and len(tiers) > 2 and not ram_of(scenario, Variant(mode, tiers, 1)).fits
-
-
-def _tier_sets(usable: Sequence[Tier]) -> list[tuple[Tier, ...]]:
-    """The landing tier and the store always; what lies between if it pays."""
-    landing = Tier.RAM if Tier.RAM in usable else Tier.NVME
-    between = [tier for tier in usable if tier not in (landing, Tier.SHARED)]
-    picks = itertools.chain.from_iterable(itertools.combinations(between, count) for count in range(len(between), -1, -1))
-    return [(landing, *pick, Tier.SHARED) for pick in picks]
+def _with_slots(scenario: Scenario, variant: Variant) -> Iterator[Variant]:
+    """A variant with every choice of tiers that have slots of their own, most slots first. A drain that is over before any
+    next save can come needs none, and one older image passes through the slots that a way without a RAM tier has anyway."""
+    if variant.mode != "ram":
+        yield variant
+        return
+    drains = drains_s(scenario, variant)
+    step_s = scenario.job.step_s if scenario.job.step_known else 0.0
+    closest_s = max(drains[0], _copy_s(scenario, variant.mode), step_s)
+    late = [tier for tier, drain_s in zip(variant.tiers[1:], drains[1:], strict=True) if drain_s > closest_s]
+    least = 0 if Tier.RAM in variant.tiers else min(1, len(late))
+    for count in range(len(late), least - 1, -1):
+        for own in itertools.combinations(late, count):
+            yield replace(variant, own_slots=own)
 
 
 def ram_of(scenario: Scenario, variant: Variant) -> costs.Ram:
     """RAM sum of a variant. Without a RAM tier nothing is kept there, but a copy that leaves HBM as fast as RAM takes it
     is there until it is drained; only a save that training waits for passes through chunk by chunk, as in a ring."""
+    mode = "ring" if waits_for_save(scenario) else variant.mode
     kept = Tier.RAM in variant.tiers
-    mode = "ring" if not kept and waits_for_save(scenario) else variant.mode
-    return costs.ram_sum(scenario, mode, open_drains=variant.open_drains, peers=variant.peers, kept=kept)
+    return costs.ram_sum(scenario, mode, open_drains=len(variant.own_slots), peers=variant.peers, kept=kept)
+
+
+def ram_used(scenario: Scenario, variant: Variant, intervals_s: Sequence[float]) -> costs.Ram:
+    """RAM sum of a variant with these intervals: slots that no moment of it fills are not counted."""
+    own = slots.own_slots(intervals_s, drains_s(scenario, variant))
+    return ram_of(scenario, replace(variant, own_slots=tuple(variant.tiers[k] for k in own)))
 
 
 def waits_for_save(scenario: Scenario) -> bool:
-    """Whether the stall given is the whole save: no drain is said, so none goes on behind training."""
-    return scenario.job.stall_s is not None and scenario.store.drain_s is None
+    """Whether the stall given is the whole save: asked of the store alone, with no drain said, none goes on behind
+    training. Of any other tiers a stall is what the copy out of HBM takes, and the drains go on as they would without."""
+    return scenario.demands.tiers == (Tier.SHARED,) and scenario.job.stall_s is not None and scenario.store.drain_s is None

@@ -16,18 +16,19 @@ from importlib.resources import files
 from typing import Any
 
 from hinan.core.units import format_bytes, format_seconds
-from hinan.plan import costs
 from hinan.plan.answer import Answer
 from hinan.plan.checks import Infeasible
-from hinan.plan.demands import LEAST_ETTR, checked_design
-from hinan.plan.design import bounds_of, build_levels, preference, rate_per_s, restart_parts_s, usable_variants
+from hinan.plan.choice import preference, usable_variants
+from hinan.plan.demands import checked_design
+from hinan.plan.design import bounds_of, build_levels, rate_per_s, restart_parts_s
 from hinan.plan.explain import explain, shown
 from hinan.plan.failures import HOST_LOSS, FailureClass, FailureTable, Tier
 from hinan.plan.from_settings import scenario_from
+from hinan.plan.limits import LEAST_ETTR
 from hinan.plan.measured import MeasuredRun
 from hinan.plan.scale import SIZES
 from hinan.plan.scenario import Scenario
-from hinan.plan.variants import Variant, least_parts_s, waits_for_save
+from hinan.plan.variants import Variant, drains_s, least_parts_s, waits_for_save
 
 MODEL = ("report.js", "search.js")
 """The arithmetic of the page."""
@@ -53,8 +54,6 @@ def _data(
     found: Answer, settings: Mapping[str, str], fitted: FailureTable | None, measured: MeasuredRun | None
 ) -> dict[str, Any]:
     scenario, witnesses = found.scenario, found.witnesses
-    bounds = bounds_of(scenario)
-    usable = usable_variants(scenario)[0]
     band = 1.96 * witnesses.simulated_stderr
     closed, exact = witnesses.shown()
     return {
@@ -64,11 +63,8 @@ def _data(
         "mtti_s": scenario.mtti_s,
         "step_s": scenario.job.step_s,
         "usd_per_gpu_hour": scenario.machine.usd_per_gpu_hour,
-        "bounds": {"quantum": bounds.quantum_s, "budget": bounds.max_stall_ratio, "fixed": bounds.fixed_first_s},
-        "limits": _limits(scenario),
-        "verify": {"cost_s": scenario.restart.verify_s, "fixed_s": scenario.restart.detection_latency_s},
-        "variants": [{"levels": levels, "preference": preference(v)} for v in usable if (levels := _levels(scenario, v))],
-        "parts": _parts(scenario, usable),
+        **model(scenario),
+        "parts": _parts(scenario),
         "scale": _scale(scenario, settings, fitted, measured),
         "classes": [_plain(each) for each in found.classes],
         "warnings": found.warnings,
@@ -83,6 +79,17 @@ def _data(
     }
 
 
+def model(scenario: Scenario) -> dict[str, Any]:
+    """What the page decides with: all ways to build it, and what bounds and limits them."""
+    bounds, usable = bounds_of(scenario), usable_variants(scenario)[0]
+    return {
+        "bounds": {"quantum": bounds.quantum_s, "budget": bounds.max_stall_ratio, "fixed": bounds.fixed_first_s},
+        "limits": _limits(scenario),
+        "verify": {"cost_s": scenario.restart.verify_s, "fixed_s": scenario.restart.detection_latency_s},
+        "variants": [{"levels": levels, "preference": preference(v)} for v in usable if (levels := _levels(scenario, v))],
+    }
+
+
 def _levels(scenario: Scenario, variant: Variant) -> list[dict[str, Any]]:
     """Levels with what the sliders need: stall and slow-down apart, drain and latency apart, and limits before anything
     that a slider moves is taken off them."""
@@ -91,10 +98,7 @@ def _levels(scenario: Scenario, variant: Variant) -> list[dict[str, Any]]:
     except Infeasible:
         return []
     rows = []
-    for level in levels:
-        drain_s = costs.drain(scenario, Tier(level.name), variant.mode)[0]
-        synchronous = level is levels[0] and waits_for_save(scenario)
-        drain_s = 0.0 if synchronous else drain_s
+    for level, drain_s in zip(levels, drains_s(scenario, variant), strict=True):
         copy_s, waits_s = least_parts_s(scenario, variant, Tier(level.name))
         commit_s = scenario.demands.commit_within_s
         slow_s = min(level.stall_s, scenario.store.interference_ratio * drain_s)
@@ -124,22 +128,21 @@ def _levels(scenario: Scenario, variant: Variant) -> list[dict[str, Any]]:
 
 
 def _limits(scenario: Scenario) -> dict[str, float | None]:
-    """What refuses a design after the search, as in `demands.py`; None: nothing does."""
+    """What refuses a design after the search, as in `limits.py`; None: nothing does."""
     demands = scenario.demands
     day_usd = scenario.job.gpus * 24 * scenario.machine.usd_per_gpu_hour
     losses = (demands.max_loss_ratio, None if demands.max_usd_per_day is None else demands.max_usd_per_day / day_usd)
     hosts_per_s = sum(rate_per_s(scenario, failure) for failure in HOST_LOSS)
-    alone = scenario.demands.tiers == (Tier.SHARED,) and waits_for_save(scenario)
     return {
         "rto_s": demands.max_rto_s,
         "loss": min((loss for loss in losses if loss is not None), default=None),
-        "hosts_per_s": None if alone else hosts_per_s,
+        "hosts_per_s": None if waits_for_save(scenario) else hosts_per_s,
         "least_ettr": LEAST_ETTR,
     }
 
 
-def _parts(scenario: Scenario, usable: list[Variant]) -> dict[str, dict[str, float]]:
-    tiers = {tier for variant in usable for tier in variant.tiers}
+def _parts(scenario: Scenario) -> dict[str, dict[str, float]]:
+    tiers = {tier for variant in usable_variants(scenario)[0] for tier in variant.tiers}
     return {f"{tier}/{failure}": restart_parts_s(scenario, failure, tier) for tier in tiers for failure in FailureClass}
 
 
