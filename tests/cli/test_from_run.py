@@ -103,7 +103,7 @@ def test_table_explanation_scale_and_report_say_measured(ran: Job, tmp_path: Pat
     measured, note = swept.output.splitlines()[-2:]
     assert measured.startswith("measured in run ")
     assert note.startswith("! not measured in run ")
-    points = json.loads(plan(*words, "--scale", "--json").output)
+    points = json.loads(plan(*words, "--scale", "--json", "--tiers", "ram,shared").output)
     assert "stall" in points["measured"]
     sealed = [ran.target.manifest(step_id, 0).sealed for step_id in ran.target.step_ids()]  # type: ignore[union-attr]
     stalls = [each.settled_stall_s for each in sealed if each.settled_stall_s is not None]

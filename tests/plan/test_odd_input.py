@@ -12,8 +12,10 @@ from typer.testing import CliRunner
 from hinan.cli.main import app
 from hinan.core.errors import ConfigError
 from hinan.plan.checks import Infeasible
+from hinan.plan.failures import Tier
 from hinan.plan.formulas import spares_quantile
 from hinan.plan.nearest import solve_settings
+from hinan.plan.policy import Policy, TierPolicy, read_policy
 from hinan.plan.traces import read_trace
 
 EVENT = {"node_id": "n1", "event_time": 1.0, "event_type": "fault_start", "fault_type": {"Class": "GPU"}}
@@ -137,3 +139,12 @@ def test_a_word_given_twice_is_refused(words: list[str], said: str) -> None:
 def test_one_is_one() -> None:
     """One GPU on one node."""
     assert "8 GPUs on 1 node (" in CliRunner().invoke(app, ["plan", "--gpus", "8", "--params", "1B"]).output
+
+
+@pytest.mark.parametrize("spares", ["100000000000000000000", "-1", "2.5", "true"])
+def test_spares_beyond_measure_are_refused(tmp_path: Path, spares: str) -> None:
+    """A policy has so many nodes beside the job as somebody could own."""
+    path = tmp_path / "policy.toml"
+    path.write_text(f"spares = {spares}\n")
+    with pytest.raises(ConfigError, match="spares is a whole number from 0 to 10,000,000"):
+        read_policy(path, Policy("base", (TierPolicy(Tier.SHARED, 60, 1, 1, 1, 1),), spares=0))

@@ -2,6 +2,7 @@
 
 import json
 import re
+from typing import Any
 
 import pytest
 from plan_command import LLAMA, ask
@@ -44,6 +45,35 @@ def test_what_is_said_twice_is_refused_by_name(kept: str, away: str) -> None:
     assert f"impossible: {first[0]} and {second[0]} say" in both.output or "no peer is among" in both.output
     assert f"nearest that is possible: (without {second[0]})" in both.output
     ask(*first)
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        ("plan --gpus 8 --gpus 16", "--gpus"),
+        ("simulate --gpus 8 --years 1 --years 2", "--years"),
+        ("wire --from sample --gpu 0 --gpu 1", "--gpu"),
+        ("agent stop /nowhere --grace 1 --grace 2", "--grace"),
+    ],
+)
+def test_an_option_typed_twice_is_refused_by_name(words: str, option: str) -> None:
+    """Of one verb or another, or before the verb: the last does not win silently. Switches and lists may be repeated."""
+    refused = CliRunner().invoke(app, words.split())
+    assert f"{option} is given 2 times" in str(refused.exception)
+    assert isinstance(refused.exception, ConfigError)
+    repeated = ["plan", "--formula", "young", "--given", "stall_s=1s", "--given", "mtti_s=2s", "--json", "--json"]
+    assert CliRunner().invoke(app, repeated).exit_code == 0
+
+
+def test_drives_that_read_slowly_are_said_so() -> None:
+    """--nvme is what drives write; a restart reads, and has its own word."""
+    slow, fast = (load_from_nvme_s(ask(*LLAMA, "--nvme-read", rate)) for rate in ("1GB/s", "2GB/s"))
+    assert slow - fast == pytest.approx(5.67e12 / 16384 * 8 / 1e9 / 2)
+
+
+def load_from_nvme_s(answer: dict[str, Any]) -> float:
+    """What a restart from NVMe loads for [s]."""
+    return next(float(each["restart_parts_s"]["load"]) for each in answer["classes"] if each["tier"] == "nvme")
 
 
 def test_every_part_of_a_restart_can_be_given_and_is_shown() -> None:

@@ -9,6 +9,7 @@ import typer
 from hinan.cli.cadence import cadence_lines
 from hinan.cli.output import Json, emit, table
 from hinan.cli.places import TargetPath, arena_of, open_target
+from hinan.cli.verbs import Verbs
 from hinan.core.errors import AgentError
 from hinan.core.units import format_bytes, format_seconds
 from hinan.formats import messages as m
@@ -19,7 +20,7 @@ from hinan.tiers.target import Target
 
 ANSWER_S = 10.0
 
-app = typer.Typer(
+app = Verbs(
     help="Start, look at and stop the agent that keeps a run's RAM copies on this node.",
     no_args_is_help=True,
     epilog="Example:  hinan agent status /shared/runs/gpt",

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import sys
 
-import typer
-
 from hinan.cli import agent, decide, demo, ls, plan, rm, run, show, simulate, verify, wire
 from hinan.cli.streams import make_tolerant
+from hinan.cli.verbs import Verbs
 from hinan.core.errors import ConfigError, Fenced, HinanError
 
 EXIT_FAILED, EXIT_USAGE, EXIT_FENCED = 1, 2, 93
 
-app = typer.Typer(
+app = Verbs(
     name="hinan",
     help="Evacuate training state from GPU memory to host RAM, and bring every rank back to one proven step.",
     no_args_is_help=True,

@@ -13,6 +13,7 @@ import typer
 
 from hinan.cli import wire_address, wire_probe
 from hinan.cli.arenas import slot_nodes
+from hinan.cli.verbs import Verbs
 from hinan.cli.wire_options import (
     AsJson,
     Asked,
@@ -34,7 +35,7 @@ from hinan.cli.wire_options import (
 )
 from hinan.core.errors import ConfigError
 
-app = typer.Typer(
+app = Verbs(
     name="wire",
     help="Which wires a checkpoint takes, how fast they can be, who shares them, and where its addresses lead.",
     epilog="Example: sudo lspci -vvv > dump; hinan wire --from dump --gpu 0 --state 61.2GB",

@@ -27,6 +27,7 @@ _NODE = {
     "d2h": "d2h_bytes_per_s",
     "dram": "dram_bytes_per_s",
     "nvme": "nvme_write_bytes_per_s",
+    "nvme-read": "nvme_read_bytes_per_s",
     "nic": "nic_bytes_per_s",
     "gds": "gds_bytes_per_s",
     "usd-per-gpu-hour": "usd_per_gpu_hour",

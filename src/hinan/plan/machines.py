@@ -69,7 +69,7 @@ def _origins(d2h: Origin, nvme: Origin, dram: Origin, nic: Origin, ram: Origin |
         "numa_nodes": sheet,
         "dram_bytes_per_s": dram,
         "nvme_write_bytes_per_s": nvme,
-        "nvme_read_bytes_per_s": guessed("as fast as writing, or faster; measure it"),
+        "nvme_read_bytes_per_s": guessed("as fast as writing, or faster; measure it, and give it with --nvme-read"),
         "nic_bytes_per_s": nic,
         "gds_bytes_per_s": guessed("no more than the drives write; only driver counters prove GDS"),
         "usd_per_gpu_hour": _PRICE,

@@ -25,6 +25,9 @@ from hinan.plan.failures import Tier
 from hinan.plan.joint import whole_steps
 from hinan.plan.scenario import Scenario
 
+_MOST_SPARES = 10_000_000
+"""More nodes than any plan is about."""
+
 
 @dataclass(frozen=True)
 class TierPolicy:
@@ -185,6 +188,6 @@ def _duration(value: object, key: str, path: Path) -> float:
 
 
 def _whole(value: object, path: Path) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ConfigError(f"policy {path}: spares is a whole number from 0, not {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST_SPARES:
+        raise ConfigError(f"policy {path}: spares is a whole number from 0 to {_MOST_SPARES:,}, not {value!r}")
     return value

@@ -203,6 +203,7 @@ SETTINGS: Mapping[str, Setting] = {
     "d2h": Setting(parse_bandwidth, "55GB/s", "HBM to pinned RAM, one GPU"),
     "dram": Setting(parse_bandwidth, "490GB/s", "memory traffic a node can bear"),
     "nvme": Setting(parse_bandwidth, "25GB/s", "NVMe write of a node"),
+    "nvme-read": Setting(parse_bandwidth, "50GB/s", "NVMe read of a node"),
     "nic": Setting(parse_bandwidth, "400GB/s", "network of a node"),
     "gds": Setting(parse_bandwidth, "20GB/s", "HBM to NVMe by GPUDirect Storage, a node"),
     "usd-per-gpu-hour": Setting(_price, "4", "price of a GPU-hour"),
