@@ -103,7 +103,8 @@ def test_a_limit_of_the_designer_binds_where_it_does(words: list[str], limit: st
     """A tenth more of the limit buys more than any machine part, and what it buys is true; not given, it is no knob."""
     answer = ask(*words)
     assert answer["binding"]["name"] == limit
-    gain = ask(*words, f"--{limit}", wider)["ettr"]["exact"] - answer["ettr"]["exact"]
+    at = words.index(f"--{limit}") + 1
+    gain = ask(*words[:at], wider, *words[at + 1 :])["ettr"]["exact"] - answer["ettr"]["exact"]
     assert answer["binding"]["gain_ratio"] == pytest.approx(gain, rel=0.01)
     others = {knob["name"] for knob in answer["knobs"]} & {"max-redo", "max-stall"}
     assert others == {limit}
