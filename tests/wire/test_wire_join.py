@@ -3,9 +3,11 @@
 import pytest
 import wire_dumps as dumps
 from wire_machines import machine, report
+from wire_trees import lspci
 
 from hinan.wire.hotpath import paths_of
-from hinan.wire.model import Role
+from hinan.wire.join import join_functions
+from hinan.wire.model import Function, Role
 
 
 def block(address: str) -> str:
@@ -133,3 +135,31 @@ def test_gpus_that_two_sources_number_are_counted_once() -> None:
     assert not any("another source names" in note for note in machine(dumps.LSPCI_VVV, dumps.TOPO, log).notes)
     third = dumps.SUPERBENCH.replace("gpu0", "gpu2")
     assert any("names 3 GPUs, the bus lists 2" in note for note in machine(dumps.LSPCI_VVV, dumps.TOPO, third).notes)
+
+
+NUMBERED = """\
+<system version="1"><cpu numaid="{0}"><pci busid="0000:99:00.0" class="0x030200" vendor="0x10de" device="0x2330"><gpu dev="0"/>
+</pci></cpu><cpu numaid="{1}"><pci busid="0000:17:00.0" class="0x030200" vendor="0x10de" device="0x2330"><gpu dev="1"/>
+</pci></cpu></system>
+"""
+LISTED = lspci("17:00.0 gpu", "99:00.0 gpu").replace("\tNUMA node: 0\n", "")
+
+
+@pytest.mark.parametrize("nodes", [(0, 1), (1, 0)])
+def test_number_0_of_the_weaker_source_is_a_number(nodes: tuple[int, int]) -> None:
+    """NCCL's GPU 0 and node 0 stay beside a stronger source that tells neither: no count turns round, no node is lost."""
+    nccl = NUMBERED.format(*nodes)
+    for texts in ((nccl,), (nccl, LISTED), (LISTED, nccl)):
+        found = machine(*texts)
+        assert [(gpu.index, (gpu.address or "")[5:7], gpu.numa_node) for gpu in found.gpus] == [
+            (0, "99", nodes[0]), (1, "17", nodes[1]),
+        ]  # fmt: skip
+
+
+def test_a_number_is_no_empty_field() -> None:
+    """Every numeric field of a function, 0 in one of two sources: joined it is 0, in the stronger one and in the weaker."""
+    for name in ("numa_node", "gpu_index", "smi_index", "iommu_group", "nvlinks", "virtual_functions"):
+        zero, unset, other = (Function(address="0000:01:00.0", **{name: value}) for value in (0, None, 5))
+        assert getattr(join_functions(unset, zero), name) == 0
+        assert getattr(join_functions(zero, unset), name) == 0
+        assert getattr(join_functions(zero, other), name) in (0, None)  # the stronger one's, or nobody's

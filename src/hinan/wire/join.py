@@ -31,15 +31,20 @@ def join_functions(strong: Function, weak: Function, *, smaller_end: bool = Fals
     changes: dict[str, Any] = _place(strong, weak)
     for name in set(Function.__struct_fields__) - changes.keys():
         mine, other = getattr(strong, name), getattr(weak, name)
-        if mine in (None, (), False) and other not in (None, (), False):
+        if _is_unset(mine) and not _is_unset(other):
             changes[name] = other
     if strong.role is Role.OTHER and strong.class_code is None:
         changes["role"] = weak.role
-    link = {f: getattr(weak.link, f) for f in Link.__struct_fields__ if getattr(strong.link, f) in (None, False)}
+    link = {f: getattr(weak.link, f) for f in Link.__struct_fields__ if _is_unset(getattr(strong.link, f))}
     link |= _both_ends(strong.link, weak.link) if smaller_end else {}
     filled = msgspec.structs.replace(strong, link=msgspec.structs.replace(strong.link, **link), **changes)
     disputed = _disputes(strong, weak, smaller_end=smaller_end)
     return _without(filled, disputed, same_role=strong.role is weak.role) if disputed else filled
+
+
+def _is_unset(value: Any) -> bool:
+    """Does a field say nothing? A number 0 says something: it is GPU 0, node 0, group 0, though it equals False."""
+    return value is None or value is False or value == ()
 
 
 def _place(strong: Function, weak: Function) -> dict[str, Any]:
