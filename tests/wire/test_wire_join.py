@@ -138,9 +138,10 @@ def test_gpus_that_two_sources_number_are_counted_once() -> None:
 
 
 NUMBERED = """\
-<system version="1"><cpu numaid="{0}"><pci busid="0000:99:00.0" class="0x030200" vendor="0x10de" device="0x2330"><gpu dev="0"/>
-</pci></cpu><cpu numaid="{1}"><pci busid="0000:17:00.0" class="0x030200" vendor="0x10de" device="0x2330"><gpu dev="1"/>
-</pci></cpu></system>
+<system version="1">
+<cpu numaid="{0}"><pci busid="0000:99:00.0" class="0x030200" vendor="0x10de" device="0x2330"><gpu dev="0"/></pci></cpu>
+<cpu numaid="{1}"><pci busid="0000:17:00.0" class="0x030200" vendor="0x10de" device="0x2330"><gpu dev="1"/></pci></cpu>
+</system>
 """
 LISTED = lspci("17:00.0 gpu", "99:00.0 gpu").replace("\tNUMA node: 0\n", "")
 

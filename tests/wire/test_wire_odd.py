@@ -41,7 +41,8 @@ def test_xml_may_nest_as_deep_as_it_likes() -> None:
         machine = sources.read_texts([text])
         assert len(machine.functions) == count
         if count == 1:
-            assert report_gpu(machine, machine.gpus[0], Question()).path_complete
+            answer = report_gpu(machine, machine.gpus[0], Question())
+            assert (len(answer.hops), answer.path_complete) == (1, False)  # no port is drawn: what is above is not told
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from hinan.wire import disputes
 from hinan.wire.gpus import number_gpus
 from hinan.wire.identity import virtual_vendor
 from hinan.wire.model import Function, Link, Machine, Port, Role
+from hinan.wire.ports import is_on_no_port
 from hinan.wire.sriov import with_physical
 from hinan.wire.suspects import mark_suspects
 from hinan.wire.tree import connect
@@ -25,6 +26,7 @@ def assemble(machine: Machine) -> Machine:
     functions = _name_ports(functions)
     functions = mark_suspects(_without_emulated_links(functions))
     virtual = machine.virtual + _hypervisors(functions)
+    functions = _without_ports_left_out(functions) if virtual else functions
     gpus, notes = number_gpus(functions, machine.gpus, machine.nodes)
     known = msgspec.structs.replace(machine, functions=functions, gpus=gpus, virtual=tuple(dict.fromkeys(virtual)))
     notes += disputes.note(known)
@@ -78,4 +80,15 @@ def _without_emulated_links(functions: dict[str, Function]) -> dict[str, Functio
 
 def _hypervisors(functions: dict[str, Function]) -> tuple[str, ...]:
     names = sorted({name for f in functions.values() if (name := virtual_vendor(f.vendor_id))})
-    return (f"{' and '.join(names)} devices on the bus",) if names else ()
+    signs = [f"{' and '.join(names)} devices on the bus"] if names else []
+    if any(is_on_no_port(f, functions) for f in functions.values()):
+        signs.append("GPUs at addresses that no port gives")
+    return tuple(signs)
+
+
+def _without_ports_left_out(functions: dict[str, Function]) -> dict[str, Function]:
+    """A VM that draws a GPU on no port does not tell what is above it."""
+    return {
+        address: msgspec.structs.replace(f, at_root=False) if f.role is Role.GPU and f.at_root else f
+        for address, f in functions.items()
+    }

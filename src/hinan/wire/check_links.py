@@ -22,6 +22,14 @@ from hinan.wire.placement import node_for_gpu
 from hinan.wire.shares import fills_up, known_shares, shares_at_once
 
 _SAME = 0.999
+_NARROWER = (
+    "what all GPUs share beside the links is narrower: DRAM writes of a node, or the link between sockets",
+    "spread the buffers over the GPUs' own nodes, or stagger the ranks; the planner takes the measured rate",
+)
+_NARROWER_IN_A_VM = (
+    "something that all GPUs share is narrower; what, a VM cannot tell: a link of the physical machine may be among it",
+    "stagger the ranks; the planner takes the measured rate",
+)
 
 
 def measured(case: Case) -> Iterator[Finding]:
@@ -74,8 +82,7 @@ def measured_with_all(case: Case) -> Iterator[Finding]:
         yield case.finding(
             "below-share", case.gpu.address,
             f"{said} of {expected / 1e9:.1f} that {why}: {best.bytes_per_s / expected:.0%}",
-            "what all GPUs share beside the links is narrower: DRAM writes of a node, or the link between sockets",
-            "spread the buffers over the GPUs' own nodes, or stagger the ranks; the planner takes the measured rate",
+            *_NARROWER_IN_A_VM if case.machine.virtual else _NARROWER,
             effects.more_s(case.question.state_bytes, best.bytes_per_s, expected),
         )  # fmt: skip
 

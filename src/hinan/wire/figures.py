@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from hinan.wire.report import Report
+from hinan.wire.shares import SHARING_UNKNOWN
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +42,8 @@ def figures_of(report: Report) -> tuple[Figure, ...]:
     if report.gpus > 1:
         count, share = f"all {report.gpus} GPUs", report.all_ranks_ceiling_bytes_per_s
         each = "each, when all evacuate at once"
+        if share is None and report.ceiling_bytes_per_s is not None:
+            each = f"each: {SHARING_UNKNOWN}"
         label = "share" if report.labels["all_ranks_ceiling_bytes_per_s"] == "share" else "ceiling"
         rows.append((f"{count} at once, each", count, label, share, report.all_ranks_seconds, each))
         if together is not None:

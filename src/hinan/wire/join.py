@@ -50,9 +50,11 @@ def _is_unset(value: Any) -> bool:
 def _place(strong: Function, weak: Function) -> dict[str, Any]:
     """Where it stands, as one source draws it: what is above, and whether it is a switch in one line or a port of it.
 
-    A parent across a gap is a guess from bus numbers, which `tree` makes again.
+    A parent across a gap is a guess from bus numbers, which `tree` makes again. Of an endpoint "at the root" only means
+    that no port was drawn above it (NCCL leaves root ports out, a VM shows none): a parent that is drawn says more.
     """
-    told = strong.at_root or (strong.parent is not None and not strong.gap_above)
+    drawn = strong.parent is not None and not strong.gap_above
+    told = drawn or (strong.at_root and (strong.role is Role.BRIDGE or weak.parent is None or weak.gap_above))
     source = strong if told or not (weak.parent or weak.at_root) else weak
     port = strong.port if source is strong and weak.port is Port.SWITCH else strong.port or weak.port
     return {"parent": source.parent, "gap_above": source.gap_above, "at_root": source.at_root, "port": port}

@@ -18,6 +18,7 @@ from hinan.wire.model import Gpu, Machine, Role
 from hinan.wire.numbering import number_of
 from hinan.wire.path import Path, mps_of, path_ceiling, path_up
 from hinan.wire.placement import Placement, node_for_gpu
+from hinan.wire.shares import unknown_shared
 from hinan.wire.transport import coherent_link_of, shared_memory_of
 
 DRAM = "the DRAM write limit of the node is not in any file; measure all_to_host_memcpy_ce"
@@ -81,6 +82,10 @@ def _links(machine: Machine, gpu: Gpu, path: Path, placement: Placement, questio
         yield f"the path is not known up to the root complex, {path.why}"
     if not path.hops or coherent_link_of(machine, gpu):
         return
+    shared = unknown_shared(machine).get(gpu.address or "")
+    if shared is not None:
+        said = "nobody tells the rate of a link that several GPUs share, so what each gets is unknown"
+        yield f"{said}: {short_address(shared)}"
     ceiling, _ = path_ceiling(path)
     measured = best_measurement(machine, gpu, placement.near)
     tunnels = [short_address(hop.address) for hop in path.hops if is_tunnel(hop)]

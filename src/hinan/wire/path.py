@@ -15,6 +15,7 @@ import msgspec
 
 from hinan.wire.address import short_address, split_address
 from hinan.wire.ends import links_of
+from hinan.wire.identity import virtual_vendor
 from hinan.wire.link import ASSUMED_MPS_BYTES
 from hinan.wire.memo import remembered
 from hinan.wire.model import Function, Machine, Role
@@ -54,6 +55,9 @@ def _path_up(machine: Machine, address: str) -> Path:
     if not hops:
         return Path((), False, f"no source tells the bus around: {short_address(address)}")
     top = hops[-1]
+    emulated = top.role is Role.BRIDGE and virtual_vendor(top.vendor_id) is not None
+    if emulated:
+        return Path(tuple(hops), False, f"a hypervisor's own port hides what is above: {short_address(top.address)}")
     if top.at_root:
         return Path(tuple(hops), True)
     if "parent" in top.disputed:

@@ -21,7 +21,7 @@ _SAME = 0.999
 class Rate(msgspec.Struct, frozen=True, kw_only=True):
     """bytes_per_s: decimal, one direction, per GPU. label: measured, ceiling or reported. source: how it follows.
 
-    note: why it is less than the machine is built for; empty where it is not.
+    note: why it is less than the machine is built for, or may be more than each gets; empty where neither is so.
     """
 
     bytes_per_s: float
@@ -43,7 +43,8 @@ def rate_of(report: Report) -> Rate | None:
         source = f"{who}: {report.all_ranks_measured_by}{all_of_them}"
         return Rate(bytes_per_s=together, label="measured", source=source)
     if measured is not None and (known is None or measured <= known):
-        return Rate(bytes_per_s=measured, label="measured", source=f"{who}: {report.measured_by}", note=_too_fast(report))
+        source = f"{who}: {report.measured_by}{', alone' if _is_untold(report) else ''}"
+        return Rate(bytes_per_s=measured, label="measured", source=source, note=_said(_unshared(report), _too_fast(report)))
     alone = f"; alone {measured / 1e9:.1f} GB/s were measured" if measured is not None else ""
     if share is not None:
         why = f"its share when all {report.gpus} GPUs evacuate" if report.gpus > 1 else "alone"
@@ -61,7 +62,25 @@ def rate_of(report: Report) -> Rate | None:
 
 
 def _note(report: Report) -> str:
-    return "; ".join(filter(None, (_lost(report), _too_fast(report))))
+    return _said(_unshared(report), _lost(report), _too_fast(report))
+
+
+def _said(*notes: str) -> str:
+    return "; ".join(filter(None, notes))
+
+
+def _is_untold(report: Report) -> bool:
+    """Do others evacuate too, and nobody knows what they leave this GPU? Not where it shares no PCIe link with them."""
+    return report.gpus > 1 and report.all_ranks_ceiling_bytes_per_s is None and report.coherent_link is None
+
+
+def _unshared(report: Report) -> str:
+    if not _is_untold(report) or report.gpu is None:
+        return ""
+    return (
+        f"who shares the links of GPU {report.gpu.index} is not known, so all {report.gpus} at once may each be slower; "
+        "measure all_to_host_memcpy_ce"
+    )
 
 
 def _too_fast(report: Report) -> str:

@@ -18,6 +18,7 @@ from hinan.wire.model import Machine, NumaNode, Role
 from hinan.wire.notes import DRAM, union
 from hinan.wire.report import Hop, Report
 from hinan.wire.segments import Segment, segments_of
+from hinan.wire.shares import SHARING_UNKNOWN
 
 WIDTH = 100
 
@@ -265,6 +266,8 @@ def render_all(reports: Sequence[Report]) -> list[str]:
         lines.append(
             f"together {gigabytes(sum(share or 0.0 for share in shares))}; the DRAM write limit is not in any file"
         )
+    elif len(reports) > 1 and any(r.ceiling_bytes_per_s is not None for r in reports):
+        lines.append(f"together unknown: {SHARING_UNKNOWN}")
     told = {(f.code, f.at, f.evidence): f for r in reversed(reports) for f in reversed(r.findings)}
     for finding in reversed(told.values()):  # of several GPUs that say the same of one place, the first one's
         lines += wrapped("!", sentence(finding))

@@ -8,6 +8,7 @@ Promises:  what a link carries bounds the *sum* of the GPUs that are known to cr
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
@@ -19,6 +20,9 @@ from hinan.wire.model import Function, Machine
 from hinan.wire.path import crossed, mps_of, path_ceiling, path_up
 
 _FULL = 1 - 1e-9
+
+SHARING_UNKNOWN = "what is shared is not known"
+"""Beside a figure of all at once that nobody can tell."""
 
 
 class SharedLink(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,19 +64,41 @@ def fair_shares(machine: Machine, devices: Iterable[str]) -> dict[str, float | N
 
     Links fill together; when one is full, the devices that cross it stop and the others go on. A device whose own rate is
     not known takes its part of the links that it is known to cross. None for such a device, for one whose path is not known
-    up to the root, for one on whose way another may be whose own way is disputed, and for all if the sources are of
-    different machines: nobody can say who shares.
+    up to the root, for one that shares a link of which nobody tells the rate, for one on whose way another may be whose own
+    way is disputed, and for all if the sources are of different machines: nobody can say who shares, or what.
     """
     ways = {device: frozenset(crossed(machine, device)) for device in devices}
     shares = _fill(_links(machine, ways))
+    unknown = _unknown_shared(machine, ways)
     perhaps = {device: _perhaps_crossed(machine, way) for device, way in ways.items()}
     return {
         device: shares.get(device)
         if path_up(machine, device).complete and path_ceiling(path_up(machine, device))[0] is not None
         and not any(way & doubtful for other, doubtful in perhaps.items() if other != device)
+        and device not in unknown
         else None
         for device, way in ways.items()
     }  # fmt: skip
+
+
+def unknown_shared(machine: Machine) -> dict[str, str]:
+    """`_unknown_shared` of all GPUs that evacuate."""
+    return remembered(machine, "unknown_shared", lambda: _unknown_shared(machine, machine.evacuating))
+
+
+def _unknown_shared(machine: Machine, devices: Iterable[str]) -> dict[str, str]:
+    """Each device that shares a link of which nobody tells the rate -> the nearest such link.
+
+    A link that a device has for itself is none: it takes nothing from others, and the path's ceiling goes without it too.
+    """
+    ways = {device: crossed(machine, device) for device in devices}
+    users = Counter(hop for way in ways.values() for hop in way)
+    found: dict[str, str] = {}
+    for device, way in ways.items():
+        for link in _drawn_links(machine, way):
+            if users[link.key] > 1 and link.ceiling_bytes_per_s(ASSUMED_MPS_BYTES) is None:
+                found.setdefault(device, link.key)
+    return found
 
 
 def share_label(share: float | None, ceiling: float | None) -> str:

@@ -131,7 +131,7 @@ def _function(item: Element, address: str, parent: str | None, near: tuple[int, 
         address=address,
         role=role,
         parent=parent,
-        at_root=parent is None,
+        at_root=parent is None and role is not Role.GPU,  # a GPU's port is not told then (`ports`)
         class_code=code,
         vendor_id=vendor,
         device_id=device,

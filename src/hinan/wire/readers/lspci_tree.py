@@ -94,6 +94,7 @@ def _named(address: str, bus: _Bus, buses: Buses | None, label: str) -> Function
     device = int(ids[-1]["device"], 16) if ids else int(hexed[1], 16) if hexed else None
     role = Role.BRIDGE if buses is not None else role_of(class_of_name(label), vendor, device, name)
     return Function(
-        address=address, role=role, parent=bus.bridge, at_root=bus.bridge is None, buses=buses,
+        address=address, role=role, parent=bus.bridge, buses=buses,
+        at_root=bus.bridge is None and role is not Role.GPU,  # a GPU's port is not told then (`ports`)
         vendor_id=vendor, device_id=device, name=name,
     )  # fmt: skip

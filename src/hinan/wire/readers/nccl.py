@@ -123,7 +123,4 @@ def _virtual(functions: dict[str, Function]) -> tuple[str, ...]:
     signs = []
     if any(address.startswith("ffff:ff:") for address in functions):
         signs.append("bridges ffff:ff:* do not exist in hardware")
-    if any(f.role is Role.GPU and f.parent is None and split_address(a)[:2] > (0, 0) and split_address(a)[1] == 0
-           for a, f in functions.items()):  # fmt: skip
-        signs.append("each GPU is bus 00 of a domain of its own, without a root port")
     return tuple(signs)

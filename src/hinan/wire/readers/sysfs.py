@@ -90,7 +90,8 @@ def _function(entry: Path) -> tuple[str, Function] | None:
         now_gt_s=_speed(entry / "current_link_speed") if now_width else None, now_width=now_width,
     )  # fmt: skip
     return address, Function(
-        address=address, role=role, port=space.port, parent=above, at_root=bool(_HOST_BRIDGE.fullmatch(place)),
+        address=address, role=role, port=space.port, parent=above,
+        at_root=bool(_HOST_BRIDGE.fullmatch(place)) and role is not Role.GPU,  # a GPU's port is not told then (`ports`)
         class_code=code, vendor_id=vendor,
         device_id=device, name=gpu_name(vendor, device), numa_node=_int(entry / "numa_node"),
         link=link, off_bus=SILENT if space.silent else None,
