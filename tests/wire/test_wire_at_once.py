@@ -106,3 +106,14 @@ def test_all_shows_what_check_shows() -> None:
     assert len(short) == 2
     shown = " ".join(render_all(reports(found, state_bytes=3 * 10**9)))
     assert all(f"node {node} has" in shown for node in (0, 1))
+
+
+def test_runs_are_not_added_to_fill_a_link() -> None:
+    """7.0 and 4.0 of an uplink of 14.4, then 4.0 and 7.0: neither run filled it, and each alone says so too."""
+    runs = all_to_host("7.0", "4.0"), all_to_host("4.0", "7.0")
+    for texts in ((runs[0],), runs, runs[::-1], (*runs, *runs)):
+        found = machine(SHARED, *texts)
+        codes = [f.code for answer in reports(found) for f in answer.findings if f.code == "below-share"]
+        assert len(codes) == min(len(set(texts)), 2)
+    full = machine(SHARED, *runs, all_to_host("9.0", "4.0"))
+    assert not any(f.code == "below-share" for answer in reports(full) for f in answer.findings)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import wire_dumps as dumps
+from test_wire_parents import nccl
 from typer.testing import CliRunner
 from wire_machines import machine, near, report
 
@@ -162,3 +163,36 @@ def test_idle_is_judged_by_both_ends() -> None:
     text = edited(text, PORT, ("Speed 2.5GT/s (downgraded)", "Speed 16GT/s (ok)"))
     assert not [note for note in report(machine(text)).notes if "idle" in note]
     assert any(note == "runs at 2.5 of 16 GT/s now, idle: 43:00.0" for note in report(machine(dumps.LSPCI_VVV)).notes)
+
+
+def hwloc_of_switch(uplink: str, gpu: str) -> str:
+    """lstopo of a switch and its two GPUs, with the bandwidths that their links have now [GB/s]."""
+
+    def port(address: str, buses: str, rate: str, below: str) -> str:
+        words = f'bridge_type="1-1" pci_busid="0000:{address}" pci_type="0604 [1000:c030]" bridge_pci="0000:[{buses}]"'
+        return f'<object type="Bridge" {words} pci_link_speed="{rate}">{below}</object>'
+
+    rows = "".join(
+        port(f"21:0{n}.0", f"0{n}-0{n}", gpu, f'<object type="PCIDev" pci_busid="0000:0{n}:00.0" pci_type="0302 [10de:2330]" '
+             f'pci_link_speed="{gpu}"/>')
+        for n in (1, 2)
+    )  # fmt: skip
+    tree = port("1f:01.0", "20-22", uplink, port("20:00.0", "21-22", uplink, rows))
+    return (
+        '<topology version="2.0"><object type="Machine"><object type="Bridge" bridge_type="0-1" bridge_pci="0000:[1f-22]">'
+        f"{tree}</object></object></topology>"
+    )
+
+
+@pytest.mark.parametrize(("uplink", "gpu"), [("31.507692", "63.015385"), ("63.015385", "31.507692"), ("63.0", "63.0")])
+def test_what_hwloc_sees_below_the_capability_is_said(uplink: str, gpu: str) -> None:
+    """8 of 16 lanes now, where NCCL tells 16: a finding on an uplink, a note at a GPU that may rest, none if whole."""
+    found = machine(nccl("20 01 02"), hwloc_of_switch(uplink, gpu))
+    answer = report(found, 1)
+    suspects = [f for f in answer.findings if f.code == "link-suspect"]
+    notes = [note for note in answer.notes if "carries 28.8 of 57.6 GB/s now" in note]
+    assert (len(suspects), len(notes)) == (int(uplink.startswith("31")), int(gpu.startswith("31")))
+    assert all("link carries 28.8 GB/s of 57.6" in f.evidence for f in suspects)
+    loaded = report(found, 1, under_load=True)
+    assert {f.code for f in loaded.findings} >= ({"speed-below-capability"} if suspects or notes else set())
+    assert not any("now: idle" in note for note in loaded.notes)

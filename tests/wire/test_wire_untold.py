@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -160,3 +161,12 @@ def test_a_vm_names_no_cause() -> None:
     (finding,) = [f for f in report(machine(true, log)).findings if f.code == "below-share"]
     assert "DRAM" not in finding.effect
     assert "a VM cannot tell" in finding.effect
+
+
+@pytest.mark.parametrize("draw", [as_hwloc, as_tree])
+def test_a_tree_without_the_port(draw: Callable[[tuple[str, ...]], str]) -> None:
+    """At an address that a port may have, so that nothing says VM: lstopo without its bridges, or a guest. Unknown too."""
+    found = machine(draw(("0000:41:00.0", "0000:42:00.0")))
+    assert (len(found.gpus), found.virtual) == (2, ())
+    assert set(shares(found).values()) == {None}
+    assert not any(answer.path_complete for answer in reports(found))

@@ -8,31 +8,25 @@ Relies on: `measured_at_once` giving each GPU the least that a run saw, so that 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 
 from hinan.wire.address import short_address
 from hinan.wire.case import IMPOSSIBLE_RATIO, PROVEN_RATIO
-from hinan.wire.measured import measured_at_once, most_at_once
+from hinan.wire.measured import measured_at_once, runs_at_once
 from hinan.wire.memo import remembered
-from hinan.wire.model import Gpu, Machine, Measurement
+from hinan.wire.model import Gpu, Machine
 from hinan.wire.shares import SharedLink, links_of_gpu
-
-_Of = Callable[[Machine, Gpu], Measurement | None]
 
 
 def overfilled(machine: Machine, gpu: Gpu) -> SharedLink | None:
     """The link of this GPU that cannot have carried what was measured over it; None where all is possible."""
-    found = [
-        link
-        for link in _links(machine, gpu)
-        if _carried(machine, link, measured_at_once) > link.bytes_per_s * IMPOSSIBLE_RATIO
-    ]
+    found = [link for link in _links(machine, gpu) if _carried(machine, link) > link.bytes_per_s * IMPOSSIBLE_RATIO]
     return min(found, key=lambda link: len(link.users), default=None)
 
 
 def overfilled_words(machine: Machine, link: SharedLink) -> str:
     """How much, over which link, and what it can carry."""
-    carried = f"{_carried(machine, link, measured_at_once) / 1e9:.1f} GB/s"
+    carried = f"{_carried(machine, link) / 1e9:.1f} GB/s"
     can = f"{link.bytes_per_s / 1e9:.1f}"
     if len(link.users) == 1:
         return f"{carried} where its links carry {can}"
@@ -41,19 +35,22 @@ def overfilled_words(machine: Machine, link: SharedLink) -> str:
 
 def is_full(machine: Machine, gpu: Gpu) -> bool:
     """Did a link that this GPU shares carry about all it can, in any run? Then the others have what the GPU lacks."""
-    shared = (link for link in _links(machine, gpu) if len(link.users) > 1)
-    return any(_carried(machine, link, most_at_once) >= link.bytes_per_s * PROVEN_RATIO for link in shared)
+    shared = [link for link in _links(machine, gpu) if len(link.users) > 1]
+    return any(_sum(rates, link) >= link.bytes_per_s * PROVEN_RATIO for link in shared for rates in runs_at_once(machine))
 
 
 def _links(machine: Machine, gpu: Gpu) -> tuple[SharedLink, ...]:
     return links_of_gpu(machine, gpu.address) if gpu.address and measured_at_once(machine, gpu) is not None else ()
 
 
-def _carried(machine: Machine, link: SharedLink, of: _Of) -> float:
-    rates = remembered(machine, f"rates {of.__name__}", lambda: _rates(machine, of))
+def _carried(machine: Machine, link: SharedLink) -> float:
+    return _sum(remembered(machine, "least at once", lambda: _least(machine)), link)
+
+
+def _sum(rates: Mapping[str, float], link: SharedLink) -> float:
     return sum(rates.get(user, 0.0) for user in link.users)
 
 
-def _rates(machine: Machine, of: _Of) -> dict[str, float]:
-    measured = {gpu.address: of(machine, gpu) for gpu in machine.gpus if gpu.address and not gpu.off_bus}
+def _least(machine: Machine) -> dict[str, float]:
+    measured = {gpu.address: measured_at_once(machine, gpu) for gpu in machine.gpus if gpu.address and not gpu.off_bus}
     return {address: m.bytes_per_s for address, m in measured.items() if address and m is not None}

@@ -21,7 +21,6 @@ from hinan.wire.model import Link, Measurement
 from hinan.wire.placement import node_for_gpu
 from hinan.wire.shares import fills_up, known_shares, shares_at_once
 
-_SAME = 0.999
 _NARROWER = (
     "what all GPUs share beside the links is narrower: DRAM writes of a node, or the link between sockets",
     "spread the buffers over the GPUs' own nodes, or stagger the ranks; the planner takes the measured rate",
@@ -147,17 +146,23 @@ def speeds(case: Case) -> Iterator[Finding]:
 
 
 def present(case: Case) -> Iterator[Finding]:
-    """A bandwidth that was read under load, of a link whose capability another source tells: lost lanes or speed."""
+    """A bandwidth below the capability that another source tells: lost lanes or speed, if it was read under load.
+
+    Else it may be at rest, as a GPU's own link is, of which a note tells.
+    """
+    sure = case.question.under_load
     for link in links_of(case.path.hops):
-        can = write_ceiling_bytes_per_s(link.cap_gt_s, link.cap_width, mps_bytes=case.mps_bytes)
-        does = link.present_bytes_per_s(case.mps_bytes, busy=True)
-        told = (link.now_gt_s or link.cap_gt_s, link.now_width or link.cap_width)
-        if can is None or does is None or told != (link.cap_gt_s, link.cap_width) or does >= can * _SAME:
+        short = link.present_shortfall(case.mps_bytes, busy=sure)
+        if short is None or (not sure and (link.at_gpu or case.proven)):
             continue
+        does, can = short
         yield case.finding(
-            "speed-below-capability", link.ends[0].address,
+            "speed-below-capability" if sure else "link-suspect", link.ends[0].address,
             f"link carries {does / 1e9:.1f} GB/s of {can / 1e9:.1f} ({link.cap_gt_s:g} GT/s x{link.cap_width})",
-            "read under load: a fault, of speed or of lanes", "retrain or reseat; look for AER errors", case.lost_s(does),
+            "read under load: a fault, of speed or of lanes" if sure else
+            "idle down-training or a real fault, of speed or of lanes: one reading cannot tell",
+            "retrain or reseat; look for AER errors" if sure else "read again under load (--under-load), or measure",
+            case.lost_s(does),
         )  # fmt: skip
 
 

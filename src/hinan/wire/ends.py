@@ -22,6 +22,7 @@ from hinan.wire.model import Function, Link, Machine, Port, Role
 from hinan.wire.suspects import SLOW_GT_S
 
 _T = TypeVar("_T", int, float)
+_SAME = 0.999
 _FACING_DOWN = (Port.ROOT, Port.DOWN)
 
 
@@ -101,6 +102,18 @@ class PathLink(msgspec.Struct, frozen=True):
             for link in ends
             if link.now_bytes_per_s is not None and (link.busy or not busy)
         )
+
+    def present_shortfall(self, mps_bytes: int, *, busy: bool) -> tuple[float, float] | None:
+        """A present bandwidth below the capability that another source tells: both [bytes/s]; None where there is none.
+
+        Nor where a source tells speed and lanes as they are: then these say it.
+        """
+        can = write_ceiling_bytes_per_s(self.cap_gt_s, self.cap_width, mps_bytes=mps_bytes)
+        does = self.present_bytes_per_s(mps_bytes, busy=busy)
+        told = (self.now_gt_s or self.cap_gt_s, self.now_width or self.cap_width)
+        if can is None or does is None or told != (self.cap_gt_s, self.cap_width) or does >= can * _SAME:
+            return None
+        return does, can
 
     def ceiling_bytes_per_s(self, mps_bytes: int, *, as_built: bool = False) -> float | None:
         """Payload of memory writes [bytes/s]; None when the link is unknown or not believed.

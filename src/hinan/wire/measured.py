@@ -120,9 +120,18 @@ def measured_at_once(machine: Machine, gpu: Gpu) -> Measurement | None:
     return min(found, key=lambda m: m.bytes_per_s, default=None)
 
 
-def most_at_once(machine: Machine, gpu: Gpu) -> Measurement | None:
-    """The most that it had in any run on all."""
-    return _fastest(_on_all(machine, gpu))
+def runs_at_once(machine: Machine) -> tuple[dict[str, float], ...]:
+    """What each GPU had in each run on all: address -> bytes/s. Figures of different runs are never in one of these."""
+    return remembered(machine, "runs_at_once", lambda: _runs_at_once(machine))
+
+
+def _runs_at_once(machine: Machine) -> tuple[dict[str, float], ...]:
+    runs: dict[tuple[str, str | None], dict[str, float]] = {}
+    for gpu in machine.gpus:
+        for m in _on_all(machine, gpu) if gpu.address and not gpu.off_bus else ():
+            rates = runs.setdefault((m.source, m.run), {})
+            rates[gpu.address or ""] = min(m.bytes_per_s, rates.get(gpu.address or "", m.bytes_per_s))
+    return tuple(runs.values())
 
 
 def _on_all(machine: Machine, gpu: Gpu) -> tuple[Measurement, ...]:

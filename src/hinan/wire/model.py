@@ -211,7 +211,8 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """A bandwidth that somebody measured.
 
     what: d2h, h2d, gds_write, gds_read, cpu_write, cpu_read; d2h_all, h2d_all: of one GPU while others copy too.
-    at_once: how many GPUs copied in that run, itself included.
+    at_once: how many GPUs copied in that run, itself included. run: which run that was, by what it printed; only figures of
+    one run may be added.
     """
 
     what: str
@@ -225,6 +226,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     engine: str | None = None  # ce: copy engine, sm: a kernel
     size_bytes: Count | None = None
     at_once: Count | None = None
+    run: str | None = None
 
 
 class IomemRange(msgspec.Struct, frozen=True):

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from hinan.wire.address import parse_address, short_address
-from hinan.wire.case import IMPOSSIBLE_RATIO, Question, judged
+from hinan.wire.case import IMPOSSIBLE_RATIO, PROVEN_RATIO, Question, judged
 from hinan.wire.ends import links_of
 from hinan.wire.families import TUNNEL_GT_S, is_tunnel, max_gt_s_of_gpu
 from hinan.wire.identity import NVIDIA, gpu_name
+from hinan.wire.link import ASSUMED_MPS_BYTES
 from hinan.wire.measured import at_once_counts, best_measurement, only_elsewhere, strangers, too_small_bytes, without_place
 from hinan.wire.model import Gpu, Machine, Role
 from hinan.wire.numbering import number_of
@@ -107,6 +108,11 @@ def _links(machine: Machine, gpu: Gpu, path: Path, placement: Placement, questio
         cap, now = link.cap_gt_s, link.now_gt_s
         if link.at_gpu and cap and now and now < cap and not question.under_load:
             yield f"runs at {now:g} of {cap:g} GT/s now, idle: {short_address(link.ends[0].address)}"
+        short = link.present_shortfall(mps_of(path.hops) or ASSUMED_MPS_BYTES, busy=False)
+        proven = measured is not None and ceiling is not None and measured.bytes_per_s >= PROVEN_RATIO * ceiling
+        if link.at_gpu and short is not None and not question.under_load and not proven:
+            said = f"carries {short[0] / 1e9:.1f} of {short[1] / 1e9:.1f} GB/s now: idle, or speed or lanes are lost"
+            yield f"{said}; read it under load, or measure: {short_address(link.ends[0].address)}"
         for gpu_end in (end for end in link.ends if end.role is Role.GPU):
             where, limit = short_address(gpu_end.address), max_gt_s_of_gpu(gpu_end.vendor_id, gpu_end.device_id)
             if gpu_end.link.doubtful:

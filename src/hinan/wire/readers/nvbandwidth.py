@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Iterator
 from typing import Any
+from zlib import crc32
 
 from hinan.wire.address import parse_address
 from hinan.wire.identity import NVIDIA
@@ -72,6 +73,7 @@ def _row(kind: tuple[str, str], cells: list[str], gpus: tuple[Gpu, ...]) -> Iter
     by_index = {gpu.index: gpu for gpu in gpus}
     alone = kind[0] in ("d2h", "h2d")
     values = {index: value for index, cell in enumerate(cells) if (value := number(cell))}
+    run = f"{crc32(repr((kind, cells)).encode()):08x}"  # the same wherever the report is read, and in a capture
     for index, value in values.items():
         gpu = by_index.get(index)
         yield Measurement(
@@ -84,6 +86,7 @@ def _row(kind: tuple[str, str], cells: list[str], gpus: tuple[Gpu, ...]) -> Iter
             gpu_address=gpu.address if gpu else None,
             gpu_name=gpu.name if gpu else None,
             at_once=None if alone else len(values),
+            run=None if alone else run,
         )
 
 
