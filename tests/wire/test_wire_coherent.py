@@ -4,6 +4,8 @@ import json
 
 import pytest
 import wire_dumps as dumps
+from wire_machines import machine as machine_of
+from wire_machines import report
 
 from hinan.wire import capture, sources
 from hinan.wire.case import Question
@@ -103,3 +105,15 @@ def test_a_card_in_a_grace_host(product: str, card: str, coherent: bool) -> None
     answer = report_gpu(found, found.gpus[0], Question())
     assert (answer.coherent_link is not None) == coherent
     assert (answer.ceiling_bytes_per_s is None) == coherent
+
+
+@pytest.mark.parametrize(("device", "fabric"), [("7408", True), ("740c", False), ("740f", False)])
+def test_mi250x_is_reached_by_infinity_fabric(device: str, fabric: bool) -> None:
+    """31.5 GB/s is right there, above what its PCIe link carries; of the ID that MI250 has too, and of MI210, it is not."""
+    found = machine_of(
+        '<system version="1"><cpu numaid="0"><pci busid="0000:c1:00.0" class="0x038000" vendor="0x1002" '
+        f'device="0x{device}" link_speed="16.0 GT/s PCIe" link_width="16"><gpu dev="0"/></pci></cpu></system>'
+    )
+    answer = report(found)
+    assert (answer.coherent_link or "").startswith("Infinity Fabric") is fabric
+    assert (answer.ceiling_bytes_per_s is None) is fabric

@@ -173,8 +173,8 @@ def hwloc_of_switch(uplink: str, gpu: str) -> str:
         return f'<object type="Bridge" {words} pci_link_speed="{rate}">{below}</object>'
 
     rows = "".join(
-        port(f"21:0{n}.0", f"0{n}-0{n}", gpu, f'<object type="PCIDev" pci_busid="0000:0{n}:00.0" pci_type="0302 [10de:2330]" '
-             f'pci_link_speed="{gpu}"/>')
+        port(f"21:0{n}.0", f"0{n}-0{n}", gpu, f'<object type="PCIDev" pci_busid="0000:0{n}:00.0" '
+             f'pci_type="0302 [10de:2330]" pci_link_speed="{gpu}"/>')
         for n in (1, 2)
     )  # fmt: skip
     tree = port("1f:01.0", "20-22", uplink, port("20:00.0", "21-22", uplink, rows))

@@ -9,8 +9,10 @@ from wire_machines import GB, machine, report
 from wire_trees import lspci
 
 from hinan.wire import capture, sources
+from hinan.wire.case import Question
 from hinan.wire.placement import has_all_nodes, node_for_gpu
-from hinan.wire.render import render
+from hinan.wire.render import render, render_without_gpu
+from hinan.wire.report import report_without_gpu
 
 LSPCI = lspci("00:01.0 root 01-01", "01:00.0 gpu").replace("\tNUMA node: 0\n", "")
 ONE = "node 0 cpus: 0 1\nnode 0 size: 1000 MB\nnode 0 free: 900 MB\n"
@@ -91,3 +93,21 @@ def test_the_bus_is_more_exact_than_a_list_of_near_nodes() -> None:
     """lspci names node 1 of the two: the other one is not as near."""
     found = machine(lspci("00:01.0 root 01-01", "01:00.0 gpu").replace("NUMA node: 0", "NUMA node: 1"), TOPO)
     assert node_for_gpu(found, 0).near == (1,)
+
+
+def test_dozens_of_nodes_are_a_few_lines() -> None:
+    """numactl -H of a GB200: 34 nodes, of which two have CPUs and one is a GPU's memory; the others hold nothing."""
+    nodes = range(34)
+    parts = [
+        f"node {n} cpus: {n if n < 2 else ''}\nnode {n} size: {1000 if n < 3 else 0} MB\nnode {n} free: 0 MB" for n in nodes
+    ]
+    rows = [f"  {n}: " + "  ".join("10" if n == m else "40" if m < 2 else "80" for m in nodes) for n in nodes]
+    text = "\n".join(
+        ["available: 34 nodes (0-33)", *parts, "node distances:", f"node {' '.join(map(str, nodes))}", *rows, ""]
+    )
+    found = machine(text)
+    shown = render_without_gpu(report_without_gpu(found, Question()), found)
+    told = [line for line in shown if line.startswith(("RAM ", "mem "))]
+    assert [line[:12].strip() for line in told] == ["RAM  node 0", "RAM  node 1", "mem  node 2", "mem  nodes 3"]
+    assert told[0].endswith("distance 40 to node 1, 80 to node 2")
+    assert told[3] == "mem  nodes 3-33: no memory, no CPUs"

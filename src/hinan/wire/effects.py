@@ -74,10 +74,5 @@ def remote(
         return "what that costs is not known, so measure", None
     at_best = seconds(state_bytes, ceiling)
     least, most = REMOTE_TIMES
-    shown = (
-        f" ({at_best * (least - 1):+.2f} to {at_best * (most - 1):+.2f} s for this state)" if at_best is not None else ""
-    )
-    return (
-        f"between {least:g}x and {most:g}x slower elsewhere{shown}, so measure (SuperBench names the node)",
-        None,
-    )
+    shown = f" (here up to {at_best * (most - 1):+.2f} s)" if at_best is not None else ""
+    return f"elsewhere it took {least:g} to {most:g} times as long{shown}, so measure (SuperBench names the node)", None

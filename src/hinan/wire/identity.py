@@ -46,6 +46,7 @@ _ROLES = {0x0108: Role.NVME, 0x0604: Role.BRIDGE, 0x0609: Role.BRIDGE, 0x0C06: R
 NVSWITCH_DEVICES = {0x1AC0, 0x1AC1, 0x1AC2, 0x1AF1, 0x22A3}
 _AMD_BMC_DISPLAYS = {0x515E, 0x5159, 0x515F, 0x5969, 0x4752, 0x4750, 0x4754}
 _VIRTUAL_VENDORS = {0x1B36: "QEMU", 0x1AF4: "virtio", 0x1414: "Hyper-V", 0x15AD: "VMware", 0x5853: "Xen"}
+_MI250X = 0x7408  # not 0x740c, which names the MI250 too: that is a PCIe card on other hosts
 C2C_DEVICES = {0x2342, 0x2345, 0x2348, 0x2941, 0x2942, 0x31C2, 0x31C3, 0x2E12}
 _C2C_NAME = re.compile(r"\bGH200\b|\bGB200\b|\bGB300\b|\bGB10\b|\bGrace\b(?! CPU)|DGX[ _]Spark|\bGH100 \[GH200", re.I)
 _PCIE_NAME = re.compile(r"\bPCI-?E\b|\bNVL\b|\bRTX\b|\bL40S?\b|\bL4\b|\bA10G?\b", re.I)
@@ -150,6 +151,14 @@ def is_plain_pcie(vendor: int | None, device: int | None, *names: str | None) ->
     """Is this a GPU without NVLink-C2C, whatever host it is in: a PCIe card, or a module that is known to have none?"""
     known = vendor == NVIDIA and (device in _H_PCIE_CARDS or (vendor, device) in GPU_NAMES)
     return known or any(name and _PCIE_NAME.search(name) and not _C2C_NAME.search(name) for name in names)
+
+
+def fabric_evidence(vendor: int | None, device: int | None) -> str | None:
+    """Why this GPU reaches RAM by AMD's Infinity Fabric, or None: MI250X, which is sold with such a host only.
+
+    Frontier's user guide gives 36 GB/s each way, where its PCIe link would carry 28.8.
+    """
+    return f"Infinity Fabric (device {device:04x})" if vendor == AMD_GPU and device == _MI250X else None
 
 
 def is_power_host(vendor: int | None, device: int | None, name: str | None) -> bool:

@@ -14,8 +14,9 @@ from hinan.wire.check import UNKNOWN_MODE
 from hinan.wire.figures import figures_of
 from hinan.wire.findings import Finding
 from hinan.wire.legs import Leg, from_ram
-from hinan.wire.model import Machine, NumaNode, Role
+from hinan.wire.model import Machine, Role
 from hinan.wire.notes import DRAM, union
+from hinan.wire.render_nodes import free_words, gb, node_lines
 from hinan.wire.report import Hop, Report
 from hinan.wire.segments import Segment, segments_of
 from hinan.wire.shares import SHARING_UNKNOWN
@@ -144,16 +145,8 @@ def _iommu(report: Report, machine: Machine) -> str:
 def _ram(report: Report, machine: Machine) -> str:
     node = next((n for n in machine.nodes if n.index == report.numa_node), None)
     name = f"node {report.numa_node}" if report.numa_node is not None else "node unknown"
-    asked = f"{_gb(report.state_bytes)} asked, " if report.state_bytes is not None else ""
-    return f"RAM  {name}  ({asked}{_free(node)})"
-
-
-def _free(node: NumaNode | None) -> str:
-    return f"{_gb(node.free_bytes)} free" if node and node.free_bytes is not None else "free memory unknown"
-
-
-def _gb(size_bytes: int) -> str:
-    return f"{size_bytes / 1e9:.1f} GB"
+    asked = f"{gb(report.state_bytes)} asked, " if report.state_bytes is not None else ""
+    return f"RAM  {name}  ({asked}{free_words(node)})"
 
 
 def _row(name: str, word: str, rate: str, duration_s: float | None, why: str) -> str:
@@ -216,12 +209,7 @@ def sentence(finding: Finding) -> str:
 def render_without_gpu(report: Report, machine: Machine) -> list[str]:
     """RAM, NVMe and NIC paths of a machine on which no GPU is known."""
     lines = ["No GPU is known on this machine: there is nothing to evacuate. What the other legs look like:", ""]
-    for node in machine.nodes:
-        cpus = "CPUs unknown" if node.cpus is None else f"{len(node.cpus)} CPUs" if node.cpus else "no CPUs (memory only)"
-        size = _gb(node.size_bytes) if node.size_bytes is not None else "size unknown"
-        far = ", ".join(f"node {other}: {d}" for other, d in node.distances.items() if other != node.index)
-        row = f"RAM  node {node.index}   {size}, {_free(node)}, {cpus}{'   distance to ' + far if far else ''}"
-        lines += textwrap.wrap(row, WIDTH, subsequent_indent=" " * 14)
+    lines += node_lines(machine.nodes, WIDTH)
     if not machine.nodes:
         lines.append("RAM  nodes unknown")
     for role, word in ((Role.NVME, "NVMe"), (Role.NIC, "NIC")):

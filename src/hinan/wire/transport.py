@@ -1,13 +1,14 @@
 """Does this GPU reach RAM over PCIe at all?
 
-Owns:      the verdict "NVLink-C2C, POWER NVLink or shared memory", from device IDs, names and what the sources say.
+Owns:      the verdict "NVLink-C2C, POWER NVLink, Infinity Fabric or shared memory", from device IDs, names and what the
+           sources say.
 Promises:  where it holds no PCIe ceiling is claimed: 295 to 330 GB/s is right there, not a wrong measurement.
 """
 
 from __future__ import annotations
 
 from hinan.wire.families import shares_ram
-from hinan.wire.identity import coherent_evidence, has_nvlink_to_power, is_plain_pcie, is_power_host
+from hinan.wire.identity import coherent_evidence, fabric_evidence, has_nvlink_to_power, is_plain_pcie, is_power_host
 from hinan.wire.model import Function, Gpu, Machine, Role
 
 
@@ -22,6 +23,7 @@ def coherent_link_of(machine: Machine, gpu: Gpu | None) -> str | None:
     if is_c2c(of_host) and is_plain_pcie(vendor, device, gpu.name, function.name if function else None):
         of_host = None  # a Grace host takes PCIe cards too
     found = own or of_host or coherent_evidence(vendor, device, gpu.name)
+    found = found or fabric_evidence(vendor, device)
     return found or _power_nvlink(machine, function, gpu) or shared_memory_of(machine, gpu)
 
 
