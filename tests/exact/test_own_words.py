@@ -187,6 +187,21 @@ def test_what_an_optimizer_shares_with_the_one_inside_stays_shared() -> None:
     assert dict(vars(torch.optim.Optimizer)) == before
 
 
+def test_it_loads_when_its_parameters_are_there() -> None:
+    """Wherever in the state it stands: a hook that copies them (slow weights) finds those that were saved."""
+    seen = []
+
+    def made() -> Parts:
+        model = nn.Linear(2, 2)
+        optim = torch.optim.SGD(model.parameters(), momentum=0.9)
+        optim.register_load_state_dict_post_hook(lambda o: seen.append(o.param_groups[0]["params"][0].tolist()))
+        return {"optim": optim, "model": model}
+
+    saved = made()
+    through(saved, made())
+    assert seen == [saved["model"].weight.tolist()]
+
+
 def test_gates() -> None:
     """What such an optimizer says is copied while training goes on, like any optimizer's state; options are not. The
     command that shows an image says the same."""
