@@ -42,18 +42,21 @@ def gating(state: Mapping[str, Json], header: Header) -> Gating:
     parameters = {
         str(name) for found in _tagged(state, "$optimizer") for group in found["groups"] for name in group["params"]
     }
-    moments = {
-        payload[0] if tag == "$tensor" else payload
-        for found in _tagged(state, "$optimizer")
-        for tag in ("$tensor", "$ndarray")
-        for payload in _tagged([found["state"], found["other"]], tag)
-    }
+    moments: set[str] = set()
+    for found in _tagged(state, "$optimizer"):
+        moments |= {*_names([found.get("state"), found.get("other")]), *filter(is_moved_by_step, _names(found.get("said")))}
     names = parameters | moments
     members: dict[str, set[str]] = {entry.name: set() for entry in header.entries}
     for name, view in header.views.items():
         members[view.entry].add(name)
     gated = frozenset(e.name for e in header.entries if _is_gated(header, e, members[e.name], names))
     return Gating(gated, tuple(sorted(parameters - header.by_name.keys() - header.views.keys())))
+
+
+def is_moved_by_step(name: str) -> bool:
+    """Whether a tensor that an optimizer says to be its own moves in its steps alone. A learning rate and other options of
+    its groups are moved by schedules, at any time."""
+    return ".param_groups." not in name
 
 
 def is_reported(ungated_bytes: int, image_bytes: int) -> bool:
@@ -73,6 +76,12 @@ def _is_gated(header: Header, entry: Entry, views: set[str], names: set[str]) ->
         return view.offset_bytes == 0 and math.prod(view.shape) == math.prod(entry.shape)
 
     return entry.name in names or any(name in names and covers(header.views[name]) for name in views)
+
+
+def _names(json: Json) -> Iterator[Json]:
+    """Names of the entries that hold the tensors and arrays in here."""
+    for tag in ("$tensor", "$ndarray"):
+        yield from (payload[0] if tag == "$tensor" else payload for payload in _tagged(json, tag))
 
 
 def _tagged(json: Json, tag: str) -> Iterator[Json]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import math
 import re
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
@@ -25,6 +25,11 @@ Restore = Callable[[str, Json], object]
 
 _PLAIN_KEY = re.compile(r"[^.\[\]\\]+")
 _INT_LIMIT = 1 << 53
+KEYED = ("$dict", "$ordered", "$default")
+"""Tags of mappings whose members are [key, value] pairs."""
+
+_FACTORIES: Mapping[str, type] = {kind.__name__: kind for kind in (dict, list, set, tuple, int, float, str, bool)}
+"""What a defaultdict may make and still be one in the file: a type that needs no name to be imported."""
 MAX_DEPTH = 100
 
 
@@ -97,11 +102,22 @@ def _encode_container(value: object, leaf: Leaf, path: str, depth: int) -> Json:
     if type(value) is dict and all(type(k) is str and not k.startswith("$") and _is_text(k) for k in value):
         return {k: inner(k, item) for k, item in value.items()}
     if isinstance(value, Mapping) and type(value).__name__ in ("dict", "OrderedDict", "defaultdict", "Counter"):
-        tag = {"OrderedDict": "$ordered", "Counter": "$counter"}.get(type(value).__name__, "$dict")
-        return {tag: [[encode_value(k, leaf, child(path, k), depth + 1), inner(k, item)] for k, item in value.items()]}
+        return dict_json(
+            value, [[encode_value(k, leaf, child(path, k), depth + 1), inner(k, item)] for k, item in value.items()]
+        )
     if type(value) is slice:
         return {"$slice": [inner(name, getattr(value, name)) for name in ("start", "stop", "step")]}
     return _encode_scalar(value, path)
+
+
+def dict_json(value: Mapping[Any, Any], pairs: list[list[Json]]) -> Json:
+    """A mapping of one of Python's own kinds, from the JSON of its [key, value] pairs."""
+    made = next(
+        (n for n, kind in _FACTORIES.items() if isinstance(value, defaultdict) and value.default_factory is kind), ""
+    )
+    if made:
+        return {"$default": [made, pairs]}
+    return {{"OrderedDict": "$ordered", "Counter": "$counter"}.get(type(value).__name__, "$dict"): pairs}
 
 
 def _are_plain_integers(items: Sequence[Any]) -> bool:
@@ -161,6 +177,7 @@ def _decode_tagged(tag: str, payload: Json, restore: Restore) -> object:
         "$frozenset": lambda: frozenset(inner(payload)),
         "$dict": lambda: {key: value for key, value in (inner(pair) for pair in payload)},  # noqa: C416
         "$ordered": lambda: OrderedDict((key, value) for key, value in map(inner, payload)),
+        "$default": lambda: defaultdict(_FACTORIES[payload[0]], {k: v for k, v in map(inner, payload[1])}),  # noqa: C416
         "$counter": lambda: Counter({key: value for key, value in (inner(pair) for pair in payload)}),  # noqa: C416
         "$text": lambda: base64.b64decode(payload).decode("utf-8", "surrogatepass"),
         "$numpy": lambda: _decode_array(payload[0], [], payload[1])[()],

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import base64
 import itertools
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +20,8 @@ import torch
 from torch import nn
 
 from hinan.core.errors import CaptureError
-from hinan.formats.values import Json, child, encode_value
+from hinan.formats.gating import is_moved_by_step
+from hinan.formats.values import Json, child, dict_json, encode_value
 from hinan.trainer.codecs import codec_for
 from hinan.trainer.layout import packed_stride
 from hinan.trainer.loader import keeps_position, loader_values
@@ -26,8 +29,11 @@ from hinan.trainer.many import Many, traits_of
 from hinan.trainer.modules import ModuleTensors, unwrap
 from hinan.trainer.naming import optimizer_names, parameter_names
 from hinan.trainer.outside import named_entries, say_left_out
+from hinan.trainer.ownwords import is_plain, said_by
 from hinan.trainer.rng import random_kind, random_state
 from hinan.trainer.scaler import is_plain_scaler, scaler_values
+
+log = logging.getLogger("hinan")
 
 SPARE_NAMES = 1024
 """Names remembered beyond twice those of the present state before all are forgotten."""
@@ -80,6 +86,8 @@ class Capture:
         self._leaves: dict[str, tuple[str, Json]] = {}
         self._many_known: dict[str, Many] = {}
         self._said_left: set[str] = set()
+        self._said_class: set[str] = set()
+        self._made_anew = ""
 
     def take(self) -> Captured:
         """Everything that is kept, now.
@@ -109,11 +117,14 @@ class Capture:
         if isinstance(value, nn.Module):
             return self._module(found, path, value)
         if isinstance(value, torch.optim.Optimizer):
-            return self._optimizer(found, path, value)
+            with self._makes_anew(path):
+                return self._optimizer(found, path, value)
         if isinstance(value, torch.amp.GradScaler) and is_plain_scaler(value):
             return {"$scaler": self._encode(found, path, scaler_values(value))}
         if type(value) is dict or type(value) is list:
             return self._many(found, path, value)
+        if isinstance(value, dict) and _has_parameters(value):
+            return self._by_parameter(found, path, value)
         if type(value) is np.ndarray and value.nbytes > INLINE_ARRAY_BYTES and value.dtype in _TENSOR_ARRAYS:
             return {"$ndarray": self._tensor(found, path, torch.from_numpy(_plain(value)))["$tensor"][0]}
         return self._torch_value(path, value) or self._object(found, path, value)
@@ -147,7 +158,8 @@ class Capture:
             return {"$loader": self._encode(found, path, loader_values(value))}
         if hasattr(value, "state_dict") and hasattr(value, "load_state_dict"):
             before = len(found.tensors)
-            json = {"$stateful": self._encode(found, path, value.state_dict())}
+            with self._makes_anew(path):
+                json = {"$stateful": self._encode(found, path, value.state_dict())}
             if hasattr(value, "step") and hasattr(value, "zero_grad"):  # an optimizer that torch does not know
                 found.gates |= dict.fromkeys(list(found.tensors)[before:], (BY_HAND,))
             return json
@@ -158,6 +170,8 @@ class Capture:
             raise CaptureError(f"two tensors of the state have the name {path}; rename one of the keys", path=path)
         if not is_supported(tensor):
             raise unsupported(path, tensor)
+        if self._made_anew and type(tensor) is not torch.Tensor:
+            self._say_class(path, tensor)
         found.tensors[path] = tensor
         if not tensor.is_contiguous():
             stride = packed_stride(tensor)
@@ -168,6 +182,24 @@ class Capture:
             json = {"$tensor": [path, now]}
             self._leaves[path] = now, json
         return json
+
+    @contextmanager
+    def _makes_anew(self, owner: str) -> Iterator[None]:
+        outer, self._made_anew = self._made_anew, owner
+        try:
+            yield
+        finally:
+            self._made_anew = outer
+
+    def _say_class(self, path: str, tensor: torch.Tensor) -> None:
+        """Once an owner: its fresh self has no such tensor to be written over, and no class is imported for a file."""
+        if self._made_anew not in self._said_class:
+            self._said_class.add(self._made_anew)
+            log.warning(
+                "%s is a %s; a restore makes %s's tensors anew, and this one will be a plain torch.Tensor with the same "
+                "bits. If its class matters, let a load_state_dict() of %s make it again",
+                path, type(tensor).__qualname__, self._made_anew, self._made_anew,
+            )  # fmt: skip
 
     def _module(self, found: Captured, path: str, module: nn.Module) -> Json:
         bare = unwrap(module)
@@ -198,7 +230,7 @@ class Capture:
                     path=path,
                 )
             items.append([{"$parameter": name}, self._encode(found, f"{path}.{name}", item)])
-        return {"$dict": items}
+        return dict_json(value, items)
 
     def _optimizer(self, found: Captured, path: str, optimizer: torch.optim.Optimizer) -> Json:
         names = optimizer_names(optimizer, self._known)
@@ -206,6 +238,12 @@ class Capture:
         for identity in names:
             found.parameters[identity] = (*found.parameters.get(identity, ()), path)
         before = len(found.tensors)
+        if not is_plain(optimizer):
+            said = self._encode(found, path, said_by(optimizer, path))
+            new = itertools.islice(found.tensors, before, None)
+            found.gates |= dict.fromkeys(filter(is_moved_by_step, new), (path,))
+            parameters = [{"params": [names[id(p)] for p in group["params"]]} for group in optimizer.param_groups]
+            return {"$optimizer": {"said": said, "groups": parameters}}
         state, other = self._moments(found, path, optimizer, names)
         found.gates |= dict.fromkeys(itertools.islice(found.tensors, before, None), (path,))
         groups = [
@@ -260,7 +298,7 @@ class Capture:
         keys, items = (tuple(value), list(value.values())) if isinstance(value, dict) else (range(len(value)), value)
         if (json := self._as_before(found, path, keys, items)) is not None:
             return json
-        if isinstance(value, dict) and any(type(key) is not str and isinstance(key, nn.Parameter) for key in value):
+        if isinstance(value, dict) and _has_parameters(value):
             return self._by_parameter(found, path, value)
         if not items or not all(map(_is_flat, items)) or (isinstance(value, dict) and not all(map(_is_plain_key, keys))):
             return None
@@ -269,6 +307,11 @@ class Capture:
         json = dict(zip(keys, leaves, strict=True)) if isinstance(value, dict) else leaves
         self._many_known[path] = Many(keys, paths, traits_of(items), json)
         return json
+
+
+def _has_parameters(value: dict[Any, Any]) -> bool:
+    """Whether parameters are keys."""
+    return any(type(key) is not str and isinstance(key, nn.Parameter) for key in value)
 
 
 def _is_plain_key(key: object) -> bool:
@@ -290,9 +333,15 @@ def is_supported(tensor: torch.Tensor) -> bool:
         and not (tensor.is_quantized or tensor.is_nested or tensor.is_meta)
         and (
             type(tensor) in (torch.Tensor, nn.Parameter)
-            or not (type(tensor).__name__ in _SHARDED or nn.parameter.is_lazy(tensor))
+            or not (type(tensor).__name__ in _SHARDED or nn.parameter.is_lazy(tensor) or is_wrapper(tensor))
         )
     )
+
+
+def is_wrapper(tensor: torch.Tensor) -> bool:
+    """Whether a class answers for its tensors itself. Its bytes are in tensors inside, or nowhere: as where they lie torch
+    shows a null pointer, and a copy from there ends the process."""
+    return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
 
 
 def unsupported(path: str, tensor: torch.Tensor) -> CaptureError:
@@ -302,6 +351,11 @@ def unsupported(path: str, tensor: torch.Tensor) -> CaptureError:
         why = f"is sharded ({kind}); sharded state is not supported yet. Use replicated (DDP) or one-process state."
     elif nn.parameter.is_lazy(tensor):
         why = "belongs to a lazy module and has no values yet; run the module once first"
+    elif is_wrapper(tensor):
+        why = (
+            f"is a {kind}, a tensor subclass with a __torch_dispatch__ of its own: its bytes are in tensors that only it "
+            "knows. Keep those instead: by a state_dict() of the module or optimizer that gives them"
+        )
     elif tensor.is_meta:
         why = "is on the meta device and has no values; materialise it first"
     else:

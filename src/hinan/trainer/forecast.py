@@ -18,11 +18,12 @@ from torch.optim import Optimizer
 from hinan.core.optimizer_state import KNOWN, StateTensor, state_of
 from hinan.formats.image import ITEM_BYTES, Entry, lay_out
 from hinan.formats.values import child
-from hinan.trainer.capture import INLINE_ARRAY_BYTES
+from hinan.trainer.capture import INLINE_ARRAY_BYTES, is_supported
 from hinan.trainer.device import RING_CHUNKS
 from hinan.trainer.layout import SAFETENSORS_WORD, make_plan
 from hinan.trainer.modules import unwrap
 from hinan.trainer.naming import optimizer_names, parameter_names
+from hinan.trainer.ownwords import is_plain
 from hinan.trainer.pieces import CHUNK_BYTES
 
 OWN_BYTES = 64 << 20
@@ -84,7 +85,7 @@ class _Walk:
 
     def visit(self, path: str, value: object) -> None:
         if isinstance(value, torch.Tensor):
-            if value.layout is torch.strided and not value.is_quantized and value.device.type != "meta":
+            if is_supported(value):
                 self.tensors.setdefault(path, value.detach())
         elif isinstance(value, nn.Module):
             self._module(path, unwrap(value))
@@ -116,6 +117,8 @@ class _Walk:
             self.visit(f"{path}.{names[id(key)]}" if id(key) in names else child(path, key), entry)
         for i, group in enumerate(optimizer.param_groups):
             self.visit(f"{path}.groups.[{i}]", {k: v for k, v in group.items() if k not in ("params", "param_names")})
+        if not is_plain(optimizer):
+            self.found.unknown.append(f"what {path} ({type(optimizer).__name__}) gives as its state_dict")
         trained = [(p, group) for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
         self.found.host_bytes += sum(p.nbytes for p, _ in trained if p.device.type == "cpu" and p.grad is None)
         if not any(optimizer.state.values()):

@@ -16,13 +16,16 @@ import torch
 from torch import nn
 
 from hinan.core.errors import StructureError
-from hinan.formats.values import Json, child
+from hinan.formats.values import KEYED, Json, child
 from hinan.trainer.aliases import share_again
+from hinan.trainer.capture import is_wrapper
+from hinan.trainer.gradients import parameters_of
 from hinan.trainer.loader import keeps_position, load_loader
 from hinan.trainer.making import Maker, kind_of
 from hinan.trainer.modules import ModuleTensors, unwrap
 from hinan.trainer.moments import Moment, settle
 from hinan.trainer.naming import optimizer_names, parameter_names, parameters_by_name
+from hinan.trainer.ownwords import is_plain, load
 from hinan.trainer.rng import random_kind, set_random_state
 from hinan.trainer.saved import SavedTensors
 from hinan.trainer.scaler import scaler_state
@@ -56,6 +59,7 @@ class Matcher:
         self._written: dict[tuple[Any, ...], str] = {}
         self._storages: set[int] = set()
         self._writes: list[Write] = []
+        self._loads: list[Write] = []
         self._moments: list[Moment] = []
         self._placed: dict[str, torch.Tensor] = {}
 
@@ -75,7 +79,8 @@ class Matcher:
         settle(self._moments, self._tensors, self._storages, self._maker.new_tensor)
         if self._tensors.shared:
             share_again(self._maker.new, self._placed, self._tensors.location, self._tensors.whole)
-        return self._writes
+        # Last: what an optimizer derives from its parameters as it loads, it derives from those that were saved.
+        return [*self._writes, *self._loads]
 
     # -- one place -----------------------------------------------------------------------------------------------
 
@@ -100,7 +105,10 @@ class Matcher:
         tag = next(iter(json), "")
         if len(json) != 1 or not tag.startswith("$"):
             return json
-        return {self._maker.value(k, None): item for k, item in json[tag]} if tag in ("$dict", "$ordered") else None
+        if tag not in KEYED:
+            return None
+        pairs = json[tag][1] if tag == "$default" else json[tag]
+        return {self._maker.value(k, None): item for k, item in pairs}
 
     def _tuple(self, live: tuple[Any, ...], json: Json, path: str) -> object:
         """A tuple cannot be changed: members that take their state in place stay, the others are new."""
@@ -192,6 +200,12 @@ class Matcher:
             raise StructureError(
                 f"{path} belongs to a lazy module and has no values yet; run the module once before restore()", path=path
             )
+        if is_wrapper(live):
+            raise StructureError(
+                f"{path} was saved from a tensor with bytes of its own and is a {type(live).__name__} now, whose bytes "
+                "only its class knows; convert it after restore()",
+                path=path,
+            )
         if saved.dtype != live.dtype or saved.shape != live.shape:
             raise StructureError(
                 f"{path} was saved as {saved.dtype} {tuple(saved.shape)} and is {live.dtype} {tuple(live.shape)} now; "
@@ -251,6 +265,12 @@ class Matcher:
         saved_groups = [group["params"] for group in json["groups"]]
         if groups != saved_groups:
             raise StructureError(_group_difference(path, saved_groups, groups), path=path)
+        if is_plain(live) == ("said" in json):
+            raise StructureError(_ways_differ(path, live), path=path)
+        if "said" in json:
+            said = self._maker.given_to_optimizer(json["said"], next(parameters_of(live), None))
+            self._loads.append(lambda: load(live, said))
+            return
         parameters = {names[id(p)]: p for group in live.param_groups for p in group["params"]}
         state: list[tuple[object, object]] = []
         self._storages.update(p.untyped_storage().data_ptr() for p in parameters.values())
@@ -275,12 +295,12 @@ class Matcher:
         """The state of one parameter: new, but for the tensors it has already that can take the saved bits in place."""
         pairs = self._pairs(json)
         live = state.get(parameter, {})  # never indexed: that would create an entry
-        if pairs is None or type(live) is not dict or any(t in json for t in ("$dict", "$ordered")):
+        if pairs is None or type(live) is not dict or any(tag in json for tag in KEYED):
             return self._maker.value(json, None, parameter)
         entry: dict[Any, object] = {}
         for key, item in pairs.items():
             old = live.get(key)
-            if isinstance(item, dict) and "$tensor" in item and isinstance(old, torch.Tensor):
+            if isinstance(item, dict) and "$tensor" in item and isinstance(old, torch.Tensor) and not is_wrapper(old):
                 entry[key] = old
                 self._moments.append(Moment(entry, key, old, item["$tensor"], parameter, copies))
             else:
@@ -296,6 +316,19 @@ class Matcher:
                 self._writes.append(lambda key=key, value=value: group.__setitem__(key, value))  # type: ignore[misc]
         for key in set(group) - set(options) - {"params", "param_names"}:
             log.warning("restore.default %s.%s was not saved; its value stays %r", path, key, group[key])
+
+
+def _ways_differ(path: str, live: torch.optim.Optimizer) -> str:
+    kind = type(live).__qualname__
+    if is_plain(live):
+        return (
+            f"{path} was saved by a state_dict() of its own or with hooks on saving and loading, and is a {kind} without "
+            "any now; make the optimizer of that class, and register its hooks, before restore()"
+        )
+    return (
+        f"{path} was saved as an optimizer of torch is, and is a {kind} with a state_dict() of its own or with hooks on "
+        "saving and loading now; make the optimizer as it was, and register such hooks after restore()"
+    )
 
 
 def _group_difference(path: str, saved: list[list[str]], live: list[list[str]]) -> str:

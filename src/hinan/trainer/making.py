@@ -42,6 +42,14 @@ class Maker:
         """A new value that is handed to a `load_state_dict` or a codec: its tensors share nothing with the live state."""
         return self._made(json, live, near, None)
 
+    def given_to_optimizer(self, json: Json, near: torch.Tensor | None) -> Any:
+        """What an optimizer's own `load_state_dict` is given. It may keep all of it: what shared bytes does so again."""
+        made: list[tuple[str, torch.Tensor]] = []
+        value = self._made(json, None, near, made)
+        if self._tensors.shared:
+            share_again(made, {}, self._tensors.location, self._tensors.whole)
+        return value
+
     def given_module(self, path: str, saved: Mapping[str, Json], live: Mapping[str, Any]) -> Callable[[], dict[str, Any]]:
         """What a module's own `load_state_dict` is given, made when it is asked for. The module may keep all of it.
 
@@ -113,7 +121,7 @@ class Maker:
     ) -> torch.Tensor:
         name, device_type, *strides = payload
         # Optimizer state alone: torch resizes no storage of it, as it may one of a parameter.
-        is_moment = near is not None and kept is not None and device_type == "cpu" and not strides
+        is_moment = near is not None and kept is self.new and device_type == "cpu" and not strides
         new = self._tensors.adopt(name) if is_moment else None
         if new is None:
             device = "cpu" if device_type == "cpu" else near.device if near is not None else device_type
