@@ -318,3 +318,32 @@ def test_each_is_given_away_once() -> None:
     name = next(name for name in read_header(memory, "image")[1].by_name if name.endswith("exp_avg"))
     assert saved.adopt(name) is not None
     assert saved.adopt(name) is None
+
+
+def test_only_so_many_are_adopted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes mappings of the process, which are limited."""
+    monkeypatch.setattr(saved_module, "MOST_ADOPTED", 1)
+    state, live = trained(2), trained(0)
+    _, saved, small = read(state)
+    restore(saved, small, live)
+    assert same(state, live)
+    assert len([t for t in moments(live) if taken_out(t)]) == 1
+
+
+def test_after_a_first_refusal_no_more_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(saved_module, "take_out", lambda view: asked.append(len(view)))
+    state, live = trained(2), trained(0)
+    _, saved, small = read(state)
+    restore(saved, small, live)
+    assert same(state, live)
+    assert len(asked) == 1
+
+
+def test_pages_that_children_would_not_inherit_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = anonymous(8 << 20)
+    memory[:] = before = os.urandom(8 << 20)
+    advise = mapping._madvise
+    monkeypatch.setattr(mapping, "_madvise", lambda *a: -1 if a[2] == mmap.MADV_DOFORK else advise(*a))
+    assert take_out(memory[5000 : 5 << 20]) is None
+    assert memory == before

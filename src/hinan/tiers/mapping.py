@@ -169,7 +169,10 @@ def take_out(view: memoryview) -> memoryview | None:
     if _mremap(start + first, inner, inner, _MREMAP_MOVE, to) != to:
         _HOLED.append(room)
         return None
-    _madvise(to, inner, mmap.MADV_DOFORK)
+    if _madvise(to, inner, mmap.MADV_DOFORK) != 0:  # a forked child would find nothing there: all of it goes back
+        if _mremap(to, inner, inner, _MREMAP_MOVE, start + first) != start + first:
+            raise OSError(ctypes.get_errno(), "moved pages could not be moved back")
+        return None
     taken[:first], taken[first + inner :] = view[:first], view[first + inner :]
     return taken
 

@@ -23,6 +23,7 @@ from hinan.trainer.device import RING_CHUNKS
 from hinan.trainer.layout import SAFETENSORS_WORD, make_plan
 from hinan.trainer.modules import unwrap
 from hinan.trainer.naming import optimizer_names, parameter_names
+from hinan.trainer.ownways import saves_itself
 from hinan.trainer.ownwords import is_plain
 from hinan.trainer.pieces import CHUNK_BYTES
 
@@ -104,6 +105,8 @@ class _Walk:
             self.found.unknown.append(f"what {path} ({type(value).__name__}) gives as its state_dict")
 
     def _module(self, path: str, module: nn.Module) -> None:
+        if any(map(saves_itself, module.modules())):
+            self.found.unknown.append(f"what {path} ({type(module).__name__}) adds to its state_dict")
         for prefix, owner in module.named_modules(remove_duplicate=False):
             for slots in (owner._parameters, owner._buffers):
                 for attribute, tensor in slots.items():

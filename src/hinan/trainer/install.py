@@ -20,6 +20,7 @@ from hinan.formats.values import KEYED, Json, child
 from hinan.trainer.aliases import share_again
 from hinan.trainer.capture import is_wrapper
 from hinan.trainer.gradients import parameters_of
+from hinan.trainer.holders import holders, refuse_parted
 from hinan.trainer.loader import keeps_position, load_loader
 from hinan.trainer.making import Maker, kind_of
 from hinan.trainer.modules import ModuleTensors, unwrap
@@ -57,6 +58,7 @@ class Matcher:
         self._known = parameter_names(state)
         self._maker = Maker(tensors, parameters_by_name(state))
         self._written: dict[tuple[Any, ...], str] = {}
+        self._load_themselves: list[str] = []
         self._storages: set[int] = set()
         self._writes: list[Write] = []
         self._loads: list[Write] = []
@@ -79,6 +81,9 @@ class Matcher:
         settle(self._moments, self._tensors, self._storages, self._maker.new_tensor)
         if self._tensors.shared:
             share_again(self._maker.new, self._placed, self._tensors.location, self._tensors.whole)
+        if self._load_themselves:
+            before = holders(state)
+            self._writes.append(lambda: refuse_parted(before, holders(state), self._load_themselves))
         # Last: what an optimizer derives from its parameters as it loads, it derives from those that were saved.
         return [*self._writes, *self._loads]
 
@@ -248,12 +253,16 @@ class Matcher:
             name = min(difference)
             where = "saved but not in the live module" if name in set(saved) else "in the live module but was not saved"
             raise StructureError(f"{path}.{name} is {where} ({len(difference)} such names)", path=f"{path}.{name}")
-        if not names.is_plain:
-            given = self._maker.given_module(path, json, extras)
-            self._writes.append(lambda: bare.load_state_dict(given()))
-            return
         for name in saved:
-            self._tensor(tensors[name], f"{path}.{name}", f"{path}.{name}")
+            full = f"{path}.{name}"
+            if names.is_its_own(name) and (names.is_saved_by_torch(name) or self._tensors[full].is_like(tensors[name])):
+                self._tensor(tensors[name], full, full)
+        if not names.is_plain:
+            copies = self._maker.given_module(path, {**json, "tensors": [n for n in saved if n in names.given]}, extras)
+            # What needs no copy is named, too, and is the live tensor, which has been written by then.
+            self._writes.append(lambda: names.load({**dict.fromkeys(saved), **tensors, **copies()}))
+            self._load_themselves.append(path)
+            return
         for name, item in json["extras"].items():
             owner = bare.get_submodule(name.rpartition(".")[0])
             value = self._maker.given(item, extras.get(name))

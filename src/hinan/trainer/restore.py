@@ -6,24 +6,26 @@ Promises:  live state is touched only after every rank has verified its bytes an
 
 from __future__ import annotations
 
+import errno
 import logging
 import time
 from collections.abc import Callable, MutableMapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from hinan.core.decide import Candidate, Decision, Image
-from hinan.core.errors import AgentError, DamageError, Fenced, FormatError, HinanError, NothingToResume
+from hinan.core.errors import AgentError, ConfigError, DamageError, Fenced, FormatError, HinanError, NothingToResume
 from hinan.core.ids import StepId
 from hinan.formats import messages as m
-from hinan.formats.records import FailureRecord, ManifestRecord, ResumeRecord, now_text
+from hinan.formats.records import FailureRecord, ManifestRecord, ResumeRecord, decode, now_text
 from hinan.host.mounts import wait_until_seen
 from hinan.host.rpc import AgentClient
 from hinan.host.signals import ours
 from hinan.tiers.arena import Arena
 from hinan.tiers.mapping import let_go, map_file, populate_for_reading, read_header
+from hinan.tiers.publish import AlreadyPublished
 from hinan.tiers.target import Target
 from hinan.tiers.views import flaw_of, read_checked
 from hinan.trainer.deciding import decided
@@ -37,6 +39,8 @@ from hinan.trainer.saved import SavedTensors
 log = logging.getLogger("hinan")
 
 VIEWS_TIMEOUT_S = 30.0
+_OURS = (errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+"""What this process has run out of. It says nothing against the bytes."""
 THREADS = 2
 """Map, digest and unmap a RAM copy: with more, memory is the limit, and the other ranks of the node restore too."""
 
@@ -93,8 +97,7 @@ class Restore:
                     continue
                 self._publish_resume(step_id, tier)
                 began = time.monotonic()
-                for write in writes:
-                    write()
+                self._install(writes)
                 self._seconds["install"] = time.monotonic() - began
                 image = sources[self._ranks.rank]
                 read = {("target" if "/" in image.place else "ram"): image.image_bytes}
@@ -103,6 +106,17 @@ class Restore:
             raise NothingToResume("every candidate failed when it was read; `hinan decide` lists the reasons")
         self._publish_resume(None, "")
         return Resumed(0, None, "", "fresh start, as asked" if fresh else "nothing was saved yet", {}, self._seconds)
+
+    def _install(self, writes: list[Write]) -> None:
+        try:
+            for write in writes:
+                write()
+        except BaseException as error:
+            log.error(
+                "restore.interrupted by %s: the live state is written in part. Do not use it before restore() has been "
+                "called again, which writes all of it, and has returned", type(error).__name__,
+            )  # fmt: skip
+            raise
 
     # -- deciding ------------------------------------------------------------------------------------------------
 
@@ -179,14 +193,15 @@ class Restore:
     # -- verifying -----------------------------------------------------------------------------------------------
 
     def _try(self, work: Callable[[], Any]) -> tuple[Any, Exception | None]:
+        """Whatever fails here, also code of the user's that is asked for its state: the others wait for this vote."""
         try:
             return work(), None
-        except ours(HinanError, OSError) as error:
+        except ours(Exception) as error:
             return None, error
 
     def _all_ok(self, failure: Exception | None, step_id: StepId, tier: str) -> bool:
         """Vote. Bytes that failed on any rank rule the candidate out on all; anything else ends the restore."""
-        bad_bytes = isinstance(failure, FormatError | OSError)
+        bad_bytes = isinstance(failure, FormatError) or (isinstance(failure, OSError) and failure.errno not in _OURS)
         self._ranks.agree(None if bad_bytes else failure, f"reading {step_id} from {tier}")
         texts = self._ranks.all(str(failure) if failure is not None else None, "voting")
         failed = [f"rank {rank}: {text}" for rank, text in enumerate(texts) if text is not None]
@@ -270,8 +285,25 @@ class Restore:
                 created=now_text(),
                 source=source,
             )
-            _, failure = self._try(lambda: self._target.publish_attempt(record))
+            _, failure = self._try(lambda: self._say_resumed(record))
         self._ranks.agree(failure, "writing down what is resumed from")
+
+    def _say_resumed(self, record: ResumeRecord) -> None:
+        """Write the record, or find the one of this attempt's own restore that was interrupted behind it.
+
+        The attempt turns the lineage once: the step must be the same, whatever tier it is read from now.
+        """
+        try:
+            self._target.publish_attempt(record)
+        except AlreadyPublished as error:
+            standing = decode(error.standing, ResumeRecord, str(error.evidence["file"]))
+            if standing.parent != record.parent:
+                raise ConfigError(
+                    f"this attempt's restore() was interrupted when it had chosen {standing.parent or 'a fresh start'}, "
+                    f"and would go on from {record.parent or 'a fresh start'} now. Make a new Evacuator, and restore there"
+                ) from None
+            # Once more, with equal bytes: an interrupted publication may not have survived power loss yet.
+            self._target.publish_attempt(replace(record, created=standing.created, source=standing.source))
 
 
 def _small(record: ManifestRecord) -> dict[str, Any]:

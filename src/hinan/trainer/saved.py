@@ -8,15 +8,18 @@ Invariant:  no tensor over an image leaves this module. Whoever gets one (a `loa
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 
-from hinan.core.errors import FormatError
+from hinan.core.errors import BudgetError, FormatError
+from hinan.core.units import format_bytes
 from hinan.formats.image import Header, TensorView
+from hinan.host.signals import ours
 from hinan.tiers.mapping import take_out, use_huge_pages
 from hinan.trainer.hostport import copy_bits
 from hinan.trainer.layout import SAFETENSORS_WORD, contiguous_stride, dtype_word, in_order
@@ -27,6 +30,9 @@ HUGE_BYTES = 4 << 20
 """Copies from here on ask for huge pages."""
 ADOPTED_BYTES = 4 << 20
 """Of tensors from here on a copy costs more than keeping the pages on their edges."""
+MOST_ADOPTED = 8192
+"""Each takes two or three of the mappings that a process may have (vm.max_map_count: 65,530 by default). The rest is
+copied, into memory whose mappings the system merges."""
 TORCH_ALIGNMENT_BYTES = 64
 """What torch's own allocator gives. A matrix product may round otherwise where its operands lie otherwise."""
 
@@ -34,23 +40,43 @@ TORCH_ALIGNMENT_BYTES = 64
 class SavedTensor:
     """One tensor of an image: what it is like, and its bits, which are copied."""
 
-    def __init__(self, view: torch.Tensor) -> None:
-        self._view = view
+    def __init__(self, view: torch.Tensor, name: str = "a tensor") -> None:
+        self._view, self._name = view, name
         self.dtype, self.shape, self.is_contiguous = view.dtype, view.shape, view.is_contiguous()
+
+    def is_like(self, live: torch.Tensor) -> bool:
+        """Whether a live tensor has values, and its dtype and shape."""
+        return not torch.nn.parameter.is_lazy(live) and (live.dtype, live.shape) == (self.dtype, self.shape)
 
     def copy(self, device: torch.device | str = "cpu") -> torch.Tensor:
         """A tensor of its own with the same bits."""
-        return new_copy(self._view) if str(device) == "cpu" else self._view.to(device, copy=True)
+        with self._room():
+            return new_copy(self._view) if str(device) == "cpu" else self._view.to(device, copy=True)
 
     def laid_out(self, strides: Sequence[int], device: torch.device | str = "cpu") -> torch.Tensor:
         """A copy with other strides."""
-        new = torch.empty_strided(self.shape, strides, dtype=self.dtype, device="cpu")
-        copy_bits(new, self._view)
-        return new.to(device)
+        with self._room():
+            new = torch.empty_strided(self.shape, strides, dtype=self.dtype, device="cpu")
+            copy_bits(new, self._view)
+            return new.to(device)
 
     def array(self) -> np.ndarray[Any, Any]:
         """A copy as an array of NumPy's."""
-        return self._view.numpy().copy()
+        with self._room():
+            return self._view.numpy().copy()
+
+    @contextmanager
+    def _room(self) -> Iterator[None]:
+        """Say which tensor found no room: torch and NumPy say a number of bytes at most."""
+        try:
+            yield
+        except ours(MemoryError, RuntimeError) as error:
+            raise BudgetError(
+                f"there is no room for a copy of {self._name} ({format_bytes(self._view.nbytes)}): {error}. Raise the "
+                "limit on this process's memory (ulimit -v, the container's, the device's) or on its mappings "
+                "(vm.max_map_count), or give what else takes it up; what is saved stands",
+                tensor=self._name,
+            ) from error
 
     def write_over(self, live: torch.Tensor) -> None:
         """Overwrite a live tensor with the saved bits, in place. A plain one: a subclass would see the image."""
@@ -81,7 +107,8 @@ class SavedTensors:
         return name in self._header.views or name in self._header.by_name
 
     def __getitem__(self, name: str) -> SavedTensor:
-        return SavedTensor(self._adopted[name] if name in self._adopted else self._view(name))  # no longer in the image
+        # What was adopted is no longer in the image.
+        return SavedTensor(self._adopted[name] if name in self._adopted else self._view(name), name)
 
     def adopt(self, name: str) -> torch.Tensor | None:
         """The tensor itself, for the state to keep; None where it must be copied. Each is given away once.
@@ -90,12 +117,15 @@ class SavedTensors:
         are gone, whatever else lives.
         """
         entry = self._header.by_name.get(name)
-        if not self._is_ours or entry is None or name in self._header.views or name in self.shared:
+        if not self._is_ours or len(self._adopted) >= MOST_ADOPTED:
+            return None
+        if entry is None or name in self._header.views or name in self.shared:
             return None
         if entry.size_bytes < ADOPTED_BYTES or entry.offset % TORCH_ALIGNMENT_BYTES or name in self._adopted:
             return None
         memory = take_out(self._image[entry.offset : entry.offset + entry.size_bytes])
         if memory is None:
+            self._is_ours = False  # the system cannot, and each further attempt would leave a mapping behind
             return None
         self._adopted[name] = torch.frombuffer(memory, dtype=_TORCH_DTYPE[entry.dtype]).reshape(entry.shape)
         return self._adopted[name]
