@@ -25,11 +25,11 @@ from hinan.formats.values import Json, child, dict_json, encode_value
 from hinan.trainer.codecs import codec_for
 from hinan.trainer.layout import packed_stride
 from hinan.trainer.loader import keeps_position, loader_values
+from hinan.trainer.loading_optimizers import is_plain, said_by
 from hinan.trainer.many import Many, traits_of
 from hinan.trainer.modules import ModuleTensors, unwrap
 from hinan.trainer.naming import optimizer_names, parameter_names
 from hinan.trainer.outside import named_entries, say_left_out
-from hinan.trainer.ownwords import is_plain, said_by
 from hinan.trainer.rng import random_kind, random_state
 from hinan.trainer.scaler import is_plain_scaler, scaler_values
 

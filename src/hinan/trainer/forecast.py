@@ -21,10 +21,10 @@ from hinan.formats.values import child
 from hinan.trainer.capture import INLINE_ARRAY_BYTES, is_supported
 from hinan.trainer.device import RING_CHUNKS
 from hinan.trainer.layout import SAFETENSORS_WORD, make_plan
+from hinan.trainer.loading_modules import saves_itself
+from hinan.trainer.loading_optimizers import is_plain
 from hinan.trainer.modules import unwrap
 from hinan.trainer.naming import optimizer_names, parameter_names
-from hinan.trainer.ownways import saves_itself
-from hinan.trainer.ownwords import is_plain
 from hinan.trainer.pieces import CHUNK_BYTES
 
 OWN_BYTES = 64 << 20

@@ -22,11 +22,11 @@ from hinan.trainer.capture import is_wrapper
 from hinan.trainer.gradients import parameters_of
 from hinan.trainer.holders import holders, refuse_parted
 from hinan.trainer.loader import keeps_position, load_loader
+from hinan.trainer.loading_optimizers import is_plain, load
 from hinan.trainer.making import Maker, kind_of
 from hinan.trainer.modules import ModuleTensors, unwrap
 from hinan.trainer.moments import Moment, settle
 from hinan.trainer.naming import optimizer_names, parameter_names, parameters_by_name
-from hinan.trainer.ownwords import is_plain, load
 from hinan.trainer.rng import random_kind, set_random_state
 from hinan.trainer.saved import SavedTensors
 from hinan.trainer.scaler import scaler_state

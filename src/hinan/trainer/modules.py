@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hinan.trainer.ownways import loads_itself, saves_itself
+from hinan.trainer.loading_modules import loads_itself, saves_itself
 
 
 def unwrap(module: nn.Module) -> nn.Module:

@@ -14,7 +14,7 @@ from hinan.core.errors import CaptureError, StructureError
 from hinan.formats.gating import gating
 from hinan.trainer.capture import Capture
 from hinan.trainer.forecast import forecast
-from hinan.trainer.ownwords import is_plain
+from hinan.trainer.loading_optimizers import is_plain
 from tests.exact.twins import Step, assert_resumes
 from tests.trainer.helpers import evacuate, through
 
