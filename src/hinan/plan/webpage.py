@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from importlib.resources import files
 from typing import Any
 
@@ -22,13 +22,13 @@ from hinan.plan.choice import preference, usable_variants
 from hinan.plan.demands import checked_design
 from hinan.plan.design import bounds_of, build_levels, rate_per_s, restart_parts_s
 from hinan.plan.explain import explain, shown
-from hinan.plan.failures import HOST_LOSS, FailureClass, FailureTable, Tier
+from hinan.plan.failures import HOST_LOSS, FailureClass, FailureTable
 from hinan.plan.from_settings import scenario_from
 from hinan.plan.limits import LEAST_ETTR
 from hinan.plan.measured import MeasuredRun
 from hinan.plan.scale import SIZES
 from hinan.plan.scenario import Scenario
-from hinan.plan.variants import Variant, drains_s, least_parts_s, waits_for_save
+from hinan.plan.variants import Variant, drains_s, slots_of, waits_for_save
 
 MODEL = ("report.js", "search.js")
 """The arithmetic of the page."""
@@ -86,7 +86,11 @@ def model(scenario: Scenario) -> dict[str, Any]:
         "bounds": {"quantum": bounds.quantum_s, "budget": bounds.max_stall_ratio, "fixed": bounds.fixed_first_s},
         "limits": _limits(scenario),
         "verify": {"cost_s": scenario.restart.verify_s, "fixed_s": scenario.restart.detection_latency_s},
-        "variants": [{"levels": levels, "preference": preference(v)} for v in usable if (levels := _levels(scenario, v))],
+        "variants": [
+            {"levels": levels, "slots": _slots(scenario, v), "preference": preference(v)}
+            for v in usable
+            if (levels := _levels(scenario, v))
+        ],
     }
 
 
@@ -99,7 +103,6 @@ def _levels(scenario: Scenario, variant: Variant) -> list[dict[str, Any]]:
         return []
     rows = []
     for level, drain_s in zip(levels, drains_s(scenario, variant), strict=True):
-        copy_s, waits_s = least_parts_s(scenario, variant, Tier(level.name))
         commit_s = scenario.demands.commit_within_s
         slow_s = min(level.stall_s, scenario.store.interference_ratio * drain_s)
         rows.append(
@@ -108,8 +111,6 @@ def _levels(scenario: Scenario, variant: Variant) -> list[dict[str, Any]]:
                 "drain_s": drain_s,
                 "slow_s": slow_s,
                 "own_stall_s": level.stall_s - slow_s,
-                "copy_s": copy_s,
-                "waits_s": waits_s,
                 "redo_s": scenario.demands.max_redo_s if any(c.name != FailureClass.SILENT for c in level.causes) else None,
                 "commit_s": commit_s if not level.causes and math.isfinite(commit_s) else None,
                 "causes": [
@@ -125,6 +126,16 @@ def _levels(scenario: Scenario, variant: Variant) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _slots(scenario: Scenario, variant: Variant) -> dict[str, Any]:
+    """What its slots make of the least intervals, as `slots.py` says; free_saves None: no image waits in RAM."""
+    room = slots_of(scenario, variant)
+    return {
+        **asdict(room),
+        "own": list(room.own),
+        "free_saves": room.free_saves if math.isfinite(room.free_saves) else None,
+    }
 
 
 def _limits(scenario: Scenario) -> dict[str, float | None]:
@@ -158,7 +169,10 @@ def _scale(
         words["rate"] = repr(scenario.failures.total_per_node_day)
         try:
             other = scenario_from(words, fitted=fitted, measured=measured)
-            rows.append({"gpus": gpus, "levels": _levels(other, checked_design(other).variant), "limits": _limits(other)})
+            way = checked_design(other).variant
+            rows.append(
+                {"gpus": gpus, "levels": _levels(other, way), "slots": _slots(other, way), "limits": _limits(other)}
+            )
         except Infeasible:
             continue
     return rows
