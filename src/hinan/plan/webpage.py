@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from importlib.resources import files
 from typing import Any
 
@@ -22,10 +21,9 @@ from hinan.plan.choice import preference, usable_variants
 from hinan.plan.demands import checked_design
 from hinan.plan.design import bounds_of, build_levels, rate_per_s, restart_parts_s
 from hinan.plan.explain import explain, shown
-from hinan.plan.failures import HOST_LOSS, FailureClass, FailureTable
-from hinan.plan.from_settings import scenario_from
+from hinan.plan.failures import HOST_LOSS, FailureClass
+from hinan.plan.from_settings import of_size
 from hinan.plan.limits import LEAST_ETTR
-from hinan.plan.measured import MeasuredRun
 from hinan.plan.scale import SIZES
 from hinan.plan.scenario import Scenario
 from hinan.plan.variants import Variant, drains_s, slots_of, waits_for_save
@@ -34,25 +32,17 @@ MODEL = ("report.js", "search.js")
 """The arithmetic of the page."""
 
 
-def report(
-    found: Answer,
-    settings: Mapping[str, str],
-    *,
-    fitted: FailureTable | None = None,
-    measured: MeasuredRun | None = None,
-) -> str:
+def report(found: Answer) -> str:
     """The page as text."""
     page = files("hinan.plan")
-    data = json.dumps(_data(found, settings, fitted, measured), allow_nan=False).replace("</", "<\\/")
+    data = json.dumps(_data(found), allow_nan=False).replace("</", "<\\/")
     text = page.joinpath("report.html").read_text(encoding="utf-8")
     for mark, parts in (("/*MODEL*/", MODEL), ("/*PAGE*/", ("page.js",))):
         text = text.replace(mark, "".join(page.joinpath(part).read_text(encoding="utf-8") for part in parts))
     return text.replace("/*DATA*/", data)
 
 
-def _data(
-    found: Answer, settings: Mapping[str, str], fitted: FailureTable | None, measured: MeasuredRun | None
-) -> dict[str, Any]:
+def _data(found: Answer) -> dict[str, Any]:
     scenario, witnesses = found.scenario, found.witnesses
     band = 1.96 * witnesses.simulated_stderr
     closed, exact = witnesses.shown()
@@ -65,7 +55,7 @@ def _data(
         "usd_per_gpu_hour": scenario.machine.usd_per_gpu_hour,
         **model(scenario),
         "parts": _parts(scenario),
-        "scale": _scale(scenario, settings, fitted, measured),
+        "scale": _scale(scenario),
         "classes": [_plain(each) for each in found.classes],
         "warnings": found.warnings,
         "witnesses": f"Three witnesses as planned: closed form {closed}, exact form {exact}, "
@@ -157,24 +147,18 @@ def _parts(scenario: Scenario) -> dict[str, dict[str, float]]:
     return {f"{tier}/{failure}": restart_parts_s(scenario, failure, tier) for tier in tiers for failure in FailureClass}
 
 
-def _scale(
-    scenario: Scenario, settings: Mapping[str, str], fitted: FailureTable | None, measured: MeasuredRun | None
-) -> list[dict[str, Any]]:
-    """Levels of the best variant at other sizes, the rate per node kept."""
-    kept = {name: text for name, text in settings.items() if name not in ("gpus", "mtti", "shard-gpus", "budget")}
+def _scale(scenario: Scenario) -> list[dict[str, Any]]:
+    """Levels of the best variant at other sizes, the rate per node kept, whatever is lost there."""
+    demands = replace(scenario.demands, max_loss_ratio=None, max_usd_per_day=None)
     rows = []
     for gpus in sorted({*SIZES, scenario.job.gpus}):
-        sharded = scenario.job.sharded_over if gpus == scenario.job.gpus else scenario.job.sharded_at(gpus)
-        words = {**kept, "gpus": str(gpus), "shard-gpus": str(sharded)}
-        words["rate"] = repr(scenario.failures.total_per_node_day)
         try:
-            other = scenario_from(words, fitted=fitted, measured=measured)
+            other = of_size(replace(scenario, demands=demands), gpus)
             way = checked_design(other).variant
-            rows.append(
-                {"gpus": gpus, "levels": _levels(other, way), "slots": _slots(other, way), "limits": _limits(other)}
-            )
         except Infeasible:
             continue
+        known = {"levels": _levels(other, way), "slots": _slots(other, way), "limits": _limits(other)}
+        rows.append({"gpus": gpus, **known})
     return rows
 
 
