@@ -8,6 +8,7 @@ from plan_command import LLAMA, ask, said
 from typer.testing import CliRunner
 
 from hinan.cli.main import app
+from hinan.plan.answer import answer
 from hinan.plan.collectives import (
     hierarchical_allreduce_s,
     ring_with_slow_link_s,
@@ -16,6 +17,7 @@ from hinan.plan.collectives import (
 )
 from hinan.plan.failures import INFINITEHBD_COUNTS, LLAMA3, LLAMA3_COUNTS, TABLES, FailureClass, Tier, survives
 from hinan.plan.machines import MACHINES
+from hinan.plan.nearest import solve_settings
 from hinan.plan.origin import Kind
 
 
@@ -180,3 +182,19 @@ def test_a_rough_split_of_the_loss_says_that_it_is_one() -> None:
     assert "points off" not in " ".join(ask(*LLAMA)["warnings"])
     text = said(*LLAMA, "--explain")
     assert "split in first-order proportions" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [("gpus=1024 params=70B peers=3 ram=60GB step=5s", "2 slots and 6 of peers need"),
+     ("gpus=8 params=7B peers=1 step=5s", "one node has no peer"),
+     ("gpus=1024 params=70B peers=1 step=5s mtti=1h max-stall=0.1%", None),
+     ("gpus=1024 params=70B ram=60GB step=5s", None)],
+)  # fmt: skip
+def test_peers_that_were_asked_for_and_are_not_there_are_named(words: str, why: str | None) -> None:
+    """With what they would need; nothing is said where they are there or nobody asked."""
+    scenario, design = solve_settings(dict(word.split("=") for word in words.split()))
+    said = [warning for warning in answer(scenario, design).warnings if "--peers" in warning]
+    assert design.variant.peers == (why is None and "peers" in words)
+    assert len(said) == (why is not None)
+    assert why is None or why in said[0]

@@ -22,7 +22,7 @@ from hinan.plan.losses import SPLIT_LIMIT, ClassAnswer, Loss, class_answers, los
 from hinan.plan.modes import ModeCost, compare_modes, stall_limit, why_not_ram
 from hinan.plan.montecarlo import Arrivals
 from hinan.plan.scenario import Scenario
-from hinan.plan.variants import waits_for_save
+from hinan.plan.variants import Variant, ram_of, waits_for_save
 from hinan.plan.witnesses import Witnesses, question
 
 
@@ -176,9 +176,27 @@ def _warnings(scenario: Scenario, design: Design, witnesses: Witnesses, modes: S
     given_s, taken_s = scenario.demands.interval_s, design.pattern.work_s
     if given_s is not None and abs(taken_s - given_s) > 1e-6 * given_s:
         found.append(f"the interval given is taken as {taken_s / scenario.job.step_s:.0f} whole steps, {taken_s:.6g} s")
+    found += _unkept(scenario, design)
     top = design.interval_s(design.variant.tiers[-1])
     if top > DAY_S:
         found.append("the slowest tier is written less than once a day: failure tables forget disasters")
+    return found
+
+
+def _unkept(scenario: Scenario, design: Design) -> list[str]:
+    """What was asked for and is not there."""
+    demands, mode = scenario.demands, design.variant.mode
+    found = []
+    if demands.peer_copies and "peer_copies" in demands.origins and not design.variant.peers:
+        tiers = (Tier.RAM, Tier.PEER, Tier.SHARED) if demands.tiers is None else demands.tiers
+        ram, why_not = ram_of(scenario, Variant("ram", tiers)), costs.available_tiers(scenario, mode)[Tier.PEER]
+        least = f"{ram.slots} slots and {ram.peer_slots} of peers need {ram.needed_bytes / 1e9:.4g} GB of RAM a node"
+        there = f"there are {ram.budget_bytes / 1e9:.4g} GB"
+        if not ram.fits:
+            why = f"{least}, {there}"
+        else:
+            why = why_not or "without them more is kept (--tiers ram,peer,shared asks for them)"
+        found.append(f"--peers {demands.peer_copies}: no copy is kept on peers: {why}")
     return found
 
 

@@ -13,7 +13,6 @@ from hinan.plan.answer import Answer
 from hinan.plan.curves import waste_curve
 
 WIDTH = 80
-_SIDES = "<>>>>>"
 
 
 def table(found: Answer) -> str:
