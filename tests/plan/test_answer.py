@@ -195,6 +195,14 @@ def test_peers_that_were_asked_for_and_are_not_there_are_named(words: str, why: 
     """With what they would need; nothing is said where they are there or nobody asked."""
     scenario, design = solve_settings(dict(word.split("=") for word in words.split()))
     said = [warning for warning in answer(scenario, design).warnings if "--peers" in warning]
-    assert design.variant.peers == (why is None and "peers" in words)
+    assert not (said and design.variant.peers)
     assert len(said) == (why is not None)
     assert why is None or why in said[0]
+
+
+@pytest.mark.parametrize(("more", "said"), [("max-redo=5min", 1), ("", 0), ("max-redo=3h", 0)])
+def test_a_redo_limit_says_that_silent_corruption_costs_more(more: str, said: int) -> None:
+    """It is noticed late at any interval; where even it keeps the limit, nothing is said."""
+    words = f"gpus=1024 params=70B step=5s {more}".split()
+    found = answer(*solve_settings(dict(word.split("=") for word in words)))
+    assert sum("--max-redo does not hold silent corruption" in warning for warning in found.warnings) == said

@@ -16,7 +16,7 @@ from hinan.plan.binding import Knob, binding, knobs
 from hinan.plan.checks import Infeasible
 from hinan.plan.choice import best_design
 from hinan.plan.design import Design
-from hinan.plan.failures import DAY_S, Tier
+from hinan.plan.failures import DAY_S, FailureClass, Tier
 from hinan.plan.joint import whole_steps
 from hinan.plan.losses import SPLIT_LIMIT, ClassAnswer, Loss, class_answers, lost, lost_by_class, nodes_out
 from hinan.plan.modes import ModeCost, compare_modes, stall_limit, why_not_ram
@@ -197,6 +197,13 @@ def _unkept(scenario: Scenario, design: Design) -> list[str]:
         else:
             why = why_not or "without them more is kept (--tiers ram,peer,shared asks for them)"
         found.append(f"--peers {demands.peer_copies}: no copy is kept on peers: {why}")
+    silent = [each for each in class_answers(scenario, design) if each.failure is FailureClass.SILENT]
+    worst_s = max((each.rpo_worst_s for each in silent), default=0.0)
+    if demands.max_redo_s is not None and worst_s > demands.max_redo_s:
+        found.append(
+            f"--max-redo does not hold silent corruption: noticed late, it costs up to {format_seconds(worst_s)}; no "
+            "interval shortens that, earlier detection does (--latency, --verify)"
+        )
     return found
 
 

@@ -163,7 +163,8 @@ class Demands:
     """Requirements: None means "no demand"."""
 
     max_redo_s: float | None = None
-    """No single failure may cost more training than this."""
+    """No single failure may cost more training than this. Silent corruption is not held to it: noticed late, it costs what
+    was trained since, at any interval."""
     max_stall_ratio: float | None = None
     """All saving together may cost at most this share of training."""
     max_rto_s: float | None = None
