@@ -10,6 +10,8 @@ from hinan.core.ids import StepId
 from hinan.core.lineage import History, Resume, lineage
 from hinan.core.slot import Phase, Slot
 from hinan.core.watermark import must_stay, slot_to_lease, watermark
+from hinan.plan.answer import answer
+from hinan.plan.explain import explain
 from hinan.plan.nearest import solve_settings
 from hinan.plan.slots import FEWEST, FREE_SAVES_KEPT, FREE_SAVES_PASSING, Slots, older_steps
 
@@ -126,3 +128,11 @@ def test_drains_of_two_tiers_that_read_two_steps_take_two_slots(ram: str) -> Non
     _, design = solve_settings(dict(word.split("=") for word in words.split()))
     assert design.ram.slots == {"1.1TB": 3, "1.4TB": 4, "2TB": 4}[ram]
     assert design.ram.fits
+
+
+@pytest.mark.parametrize(("ram", "limited_by"), [("1.4TB", "ram slots"), ("2TB", "pcie")])
+def test_an_interval_that_slots_set_is_said_to_be(ram: str, limited_by: str) -> None:
+    """In the column and the sentence of its tier; with a slot more neither is."""
+    found = answer(*solve_settings({"gpus": "1024", "keep": "1", "ram": ram, "step": "5s"}))
+    assert (found.tiers[0].tier, found.tiers[0].limited_by) == ("ram", limited_by)
+    assert ("leaves its slot, and RAM holds no further one" in explain(found)) == (limited_by == "ram slots")

@@ -22,7 +22,7 @@ from hinan.plan.losses import SPLIT_LIMIT, ClassAnswer, Loss, class_answers, los
 from hinan.plan.modes import ModeCost, compare_modes, stall_limit, why_not_ram
 from hinan.plan.montecarlo import Arrivals
 from hinan.plan.scenario import Scenario
-from hinan.plan.variants import Variant, ram_of, waits_for_save
+from hinan.plan.variants import Variant, ram_of, slot_sets, waits_for_save
 from hinan.plan.witnesses import Witnesses, question
 
 
@@ -101,6 +101,8 @@ def _tier(scenario: Scenario, design: Design, tier: Tier) -> TierAnswer:
     if tier is design.variant.tiers[0]:
         link = stall_limit(scenario, design.variant.mode)
         drain_s = 0.0 if waits_for_save(scenario) else drain_s
+    if slot_sets(scenario, design.variant, tier, interval_s):
+        link = "ram slots"
     latency_s = design.verify_every_s or 0.0
     generations = 1
     if tier is Tier.SHARED:

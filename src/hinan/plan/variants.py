@@ -66,6 +66,15 @@ def least_intervals_s(scenario: Scenario, variant: Variant) -> tuple[float, ...]
     return slots_of(scenario, variant).least_s(drains_s(scenario, variant))
 
 
+def slot_sets(scenario: Scenario, variant: Variant, tier: Tier, interval_s: float) -> bool:
+    """Whether an interval is as short as slots allow, and neither copy, step nor the tier's own drain forbids a shorter one."""
+    room, index = slots_of(scenario, variant), variant.tiers.index(tier)
+    alone_s = replace(room, own=tuple(range(len(variant.tiers)))).least_s(drains_s(scenario, variant))[index]
+    least_s = least_intervals_s(scenario, variant)[index]
+    step_s = scenario.job.step_s if scenario.job.step_known else 0.0
+    return least_s > alone_s * 1.001 and interval_s < least_s * 1.001 + step_s
+
+
 def _copy_s(scenario: Scenario, mode: str) -> float:
     """The copy out of HBM; with a stall given nobody knows it [s]."""
     if scenario.job.stall_s is not None:
