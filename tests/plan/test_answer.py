@@ -206,3 +206,15 @@ def test_a_redo_limit_says_that_silent_corruption_costs_more(more: str, said: in
     words = f"gpus=1024 params=70B step=5s {more}".split()
     found = answer(*solve_settings(dict(word.split("=") for word in words)))
     assert sum("--max-redo does not hold silent corruption" in warning for warning in found.warnings) == said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [("gpus=65536 params=1T step=5s", "images only pass through RAM"),
+     ("gpus=100000 params=1T mtti=10min", "is shorter than the step of 5 s that was guessed")],
+)  # fmt: skip
+def test_what_may_surprise_is_said(words: str, said: str) -> None:
+    """A RAM tier left out where the model favours that, and saves closer than a step that nobody gave; not else."""
+    asked = dict(word.split("=") for word in words.split())
+    assert any(said in warning for warning in answer(*solve_settings(asked)).warnings)
+    assert not any(said in warning for warning in answer(*solve_settings({"gpus": "1024", "params": "70B"})).warnings)

@@ -171,7 +171,12 @@ def _warnings(scenario: Scenario, design: Design, witnesses: Witnesses, modes: S
             f"nodes fail so often that with repairs of {format_seconds(scenario.restart.repair_s)} more would be out than "
             "the job has: most of such failures need no repair; give --repair or --failures"
         )
-    if not scenario.job.step_known:
+    if not scenario.job.step_known and design.pattern.work_s < scenario.job.step_s:
+        found.append(
+            f"an interval of {format_seconds(design.pattern.work_s)} is shorter than the step of {scenario.job.step_s:g} s "
+            "that was guessed: nothing is saved more often than every step; give --step"
+        )
+    elif not scenario.job.step_known:
         found.append(f"steps are counted with a guessed {scenario.job.step_s:g} s; give --step")
     if design.variant.mode != "ram":
         found.append(f"{why_not_ram(scenario, modes, design.variant.mode)}; the optimizer waits for the drives")
@@ -199,6 +204,11 @@ def _unkept(scenario: Scenario, design: Design) -> list[str]:
         else:
             why = why_not or "without them more is kept (--tiers ram,peer,shared asks for them)"
         found.append(f"--peers {demands.peer_copies}: no copy is kept on peers: {why}")
+    if demands.tiers is None and mode == "ram" and Tier.RAM not in design.variant.tiers:
+        found.append(
+            "images only pass through RAM, so a killed process comes back from the next tier: where restarts lose most, "
+            "the exact form may favour one tier for all by up to 0.003; --tiers ram,... says what keeping one there keeps"
+        )
     silent = [each for each in class_answers(scenario, design) if each.failure is FailureClass.SILENT]
     worst_s = max((each.rpo_worst_s for each in silent), default=0.0)
     if demands.max_redo_s is not None and worst_s > demands.max_redo_s:

@@ -67,7 +67,7 @@ def least_intervals_s(scenario: Scenario, variant: Variant) -> tuple[float, ...]
 
 
 def slot_sets(scenario: Scenario, variant: Variant, tier: Tier, interval_s: float) -> bool:
-    """Whether an interval is as short as slots allow, and neither copy, step nor the tier's own drain forbids a shorter one."""
+    """Whether an interval is as short as slots allow, and neither copy, step nor its own drain forbids a shorter one."""
     room, index = slots_of(scenario, variant), variant.tiers.index(tier)
     alone_s = replace(room, own=tuple(range(len(variant.tiers)))).least_s(drains_s(scenario, variant))[index]
     least_s = least_intervals_s(scenario, variant)[index]
