@@ -8,6 +8,7 @@ from plan_command import LLAMA, ask, said
 from typer.testing import CliRunner
 
 from hinan.cli.main import app
+from hinan.plan.answer import answer
 from hinan.plan.collectives import (
     hierarchical_allreduce_s,
     ring_with_slow_link_s,
@@ -16,6 +17,7 @@ from hinan.plan.collectives import (
 )
 from hinan.plan.failures import INFINITEHBD_COUNTS, LLAMA3, LLAMA3_COUNTS, TABLES, FailureClass, Tier, survives
 from hinan.plan.machines import MACHINES
+from hinan.plan.nearest import solve_settings
 from hinan.plan.origin import Kind
 
 
@@ -180,3 +182,39 @@ def test_a_rough_split_of_the_loss_says_that_it_is_one() -> None:
     assert "points off" not in " ".join(ask(*LLAMA)["warnings"])
     text = said(*LLAMA, "--explain")
     assert "split in first-order proportions" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [("gpus=1024 params=70B peers=3 ram=60GB step=5s", "2 slots and 6 of peers need"),
+     ("gpus=8 params=7B peers=1 step=5s", "one node has no peer"),
+     ("gpus=1024 params=70B peers=1 step=5s mtti=1h max-stall=0.1%", None),
+     ("gpus=1024 params=70B ram=60GB step=5s", None)],
+)  # fmt: skip
+def test_peers_that_were_asked_for_and_are_not_there_are_named(words: str, why: str | None) -> None:
+    """With what they would need; nothing is said where they are there or nobody asked."""
+    scenario, design = solve_settings(dict(word.split("=") for word in words.split()))
+    said = [warning for warning in answer(scenario, design).warnings if "--peers" in warning]
+    assert not (said and design.variant.peers)
+    assert len(said) == (why is not None)
+    assert why is None or why in said[0]
+
+
+@pytest.mark.parametrize(("more", "said"), [("max-redo=5min", 1), ("", 0), ("max-redo=3h", 0)])
+def test_a_redo_limit_says_that_silent_corruption_costs_more(more: str, said: int) -> None:
+    """It is noticed late at any interval; where even it keeps the limit, nothing is said."""
+    words = f"gpus=1024 params=70B step=5s {more}".split()
+    found = answer(*solve_settings(dict(word.split("=") for word in words)))
+    assert sum("--max-redo does not hold silent corruption" in warning for warning in found.warnings) == said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [("gpus=65536 params=1T step=5s", "images only pass through RAM"),
+     ("gpus=100000 params=1T mtti=10min", "is shorter than the step of 5 s that was guessed")],
+)  # fmt: skip
+def test_what_may_surprise_is_said(words: str, said: str) -> None:
+    """A RAM tier left out where the model favours that, and saves closer than a step that nobody gave; not else."""
+    asked = dict(word.split("=") for word in words.split())
+    assert any(said in warning for warning in answer(*solve_settings(asked)).warnings)
+    assert not any(said in warning for warning in answer(*solve_settings({"gpus": "1024", "params": "70B"})).warnings)

@@ -9,8 +9,11 @@ from hinan.plan.answer import answer
 from hinan.plan.binding import knobs
 from hinan.plan.costs import stall_s
 from hinan.plan.flips import drain_sets_from_gpus, each_step_below_s
+from hinan.plan.from_settings import scenario_from
 from hinan.plan.nearest import solve_settings
 from hinan.plan.scale import scale
+from hinan.plan.variants import drains_s
+from hinan.plan.webpage import _scale
 
 WORDS = "gpus=16384 params=405B step=5s"
 
@@ -51,6 +54,34 @@ def test_the_drain_binds_from_the_size_said() -> None:
     assert gpus is not None
     below, above = scale(asked, (int(gpus * 0.98), int(gpus * 1.02)))
     assert (below.drain_binds, above.drain_binds, above.impossible) == (False, True, None)
+
+
+@pytest.mark.parametrize(
+    ("words", "base"),
+    [("step=5s", 256), ("keep=0.5 step=5s", 16_384), ("step=5s shard-gpus=128", 256), ("params=70B step=5s", 256)],
+)
+def test_the_sweep_and_the_page_say_what_is_typed(words: str, base: int) -> None:
+    """Whatever size the sweep is asked at, its rows are what `--gpus` of the row answers; so is the page's curve."""
+    asked = {**asked_for(words), "rate": "0.004"}
+    sizes = (512, 16_384)
+    points = scale({**asked, "gpus": str(base)}, sizes)
+    page = {row["gpus"]: row["levels"] for row in _scale(scenario_from({**asked, "gpus": str(base)}))}
+    for point, gpus in zip(points, sizes, strict=True):
+        scenario, design = solve_settings({**asked, "gpus": str(gpus)})
+        taus = design.pattern.intervals_s()
+        assert (point.interval_s, point.durable_interval_s, point.ettr) == (taus[0], taus[-1], design.ettr)
+        drains = [level["drain_s"] for level in page[gpus]] if gpus in page else []
+        assert drains == list(drains_s(scenario, design.variant))
+
+
+def test_no_size_flips_a_drain_of_a_state_that_is_only_replicated() -> None:
+    """Beyond 1,024 GPUs the state stays: the size from which on the drain binds does so when it is typed."""
+    asked = asked_for("gpus=1024 keep=0.5 step=5s tiers=ram,shared restart=10s store-bandwidth=500GB/s")
+    gpus = drain_sets_from_gpus(*solve_settings(asked))
+    rate = {**asked, "rate": repr(scenario_from(asked).failures.total_per_node_day)}
+    assert gpus is not None
+    below, above = (solve_settings({**rate, "gpus": str(int(gpus * by))})[1].drain_binds for by in (0.98, 1.02))
+    assert (below, above) == (False, True)
 
 
 def test_a_flip_before_which_another_way_is_taken_is_not_named() -> None:

@@ -166,10 +166,9 @@ def test_another_size_keeps_the_rate_of_a_node_and_the_replicas() -> None:
     points = scale({}, (8, 4096), measured=mild)
     assert [point.mtti_s for point in points] == pytest.approx([1e9, 1e9 / 512])
     assert [point.stall_s for point in points] == pytest.approx([0.2, 0.2])
-    at_1024 = next(row for row in _scale(scenario_from({}, measured=mild), {}, None, mild) if row["gpus"] == 1024)
+    at_1024 = next(row for row in _scale(scenario_from({}, measured=mild)) if row["gpus"] == 1024)
     assert at_1024["levels"][0]["own_stall_s"] == pytest.approx(0.2)
-    assert scenario_from({}, measured=mild).job.sharded_at(1024) == 1
-    assert scenario_from({"gpus": "8", "keep": "0.5"}).job.sharded_at(1024) == 1024
+    assert scenario_from({}, measured=mild).job.of_size(1024).sharded_over == 1
 
 
 def test_a_run_and_the_machines_links_stand_side_by_side() -> None:

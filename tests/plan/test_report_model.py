@@ -57,7 +57,7 @@ def test_the_model_is_in_the_page() -> None:
     """Word for word, beside what the page shows."""
     words = words_of("gpus=1024 params=70B step=5s tiers=ram,shared")
     scenario, design = solve_settings(words)
-    page = report(answer(scenario, design), words)
+    page = report(answer(scenario, design))
     data, _ = json.JSONDecoder().raw_decode(page, page.index('{"subtitle"'))
     assert model(scenario).items() <= data.items()
     assert all(files("hinan.plan").joinpath(part).read_text(encoding="utf-8") in page for part in MODEL)

@@ -49,6 +49,17 @@ def test_many_generations_keep_their_column() -> None:
     assert len(row) <= 80
 
 
+def test_no_two_columns_run_together() -> None:
+    """A stall of ten minutes, drains and intervals of hours: each figure stands apart, in 80 columns."""
+    found = answer(*solve_settings({"stall": "10min", "tiers": "ram,shared"}))
+    assert re.search(r"^ram +\d+ h \d+ min +\d+ +10 min 0 s +0 µs ", table(found), re.M)
+    wide = replace(found.tiers[0], stall_s=7199, drain_s=7198, interval_s=3.6e6 * 9 + 3540, interval_steps=6_480_000)
+    text = table(replace(found, tiers=(replace(wide, limited_by="storage bandwidth"),)))
+    (row,) = [line for line in text.splitlines() if line.startswith("ram ")]
+    assert re.search(r"^ram +9000 h 59 min +6480000 +119 min 59 s +119 min 58 s +1  storage bandwidth$", row), row
+    assert len(row) <= 80
+
+
 def test_the_sweep_fits_80_columns_without_cutting_words() -> None:
     """Regimes and reasons go on in the next line, below themselves; nothing is lost."""
     words = ["plan", "--scale", "--params", "405B", "--step", "5s"]

@@ -114,7 +114,7 @@ def _answer(settings: dict[str, str], switches: dict[str, Any], measured: Measur
     if switches["html"]:
         from hinan.plan.webpage import report
 
-        _write(Path(switches["html"]), report(found, settings, fitted=fitted, measured=measured))
+        _write(Path(switches["html"]), report(found))
     if switches["json"]:
         typer.echo(json.dumps(_finite(to_json(found)), indent=1))
         return

@@ -16,13 +16,13 @@ from hinan.plan.binding import Knob, binding, knobs
 from hinan.plan.checks import Infeasible
 from hinan.plan.choice import best_design
 from hinan.plan.design import Design
-from hinan.plan.failures import DAY_S, Tier
+from hinan.plan.failures import DAY_S, FailureClass, Tier
 from hinan.plan.joint import whole_steps
 from hinan.plan.losses import SPLIT_LIMIT, ClassAnswer, Loss, class_answers, lost, lost_by_class, nodes_out
 from hinan.plan.modes import ModeCost, compare_modes, stall_limit, why_not_ram
 from hinan.plan.montecarlo import Arrivals
 from hinan.plan.scenario import Scenario
-from hinan.plan.variants import waits_for_save
+from hinan.plan.variants import Variant, ram_of, slot_sets, waits_for_save
 from hinan.plan.witnesses import Witnesses, question
 
 
@@ -101,6 +101,8 @@ def _tier(scenario: Scenario, design: Design, tier: Tier) -> TierAnswer:
     if tier is design.variant.tiers[0]:
         link = stall_limit(scenario, design.variant.mode)
         drain_s = 0.0 if waits_for_save(scenario) else drain_s
+    if slot_sets(scenario, design.variant, tier, interval_s):
+        link = "ram slots"
     latency_s = design.verify_every_s or 0.0
     generations = 1
     if tier is Tier.SHARED:
@@ -169,16 +171,51 @@ def _warnings(scenario: Scenario, design: Design, witnesses: Witnesses, modes: S
             f"nodes fail so often that with repairs of {format_seconds(scenario.restart.repair_s)} more would be out than "
             "the job has: most of such failures need no repair; give --repair or --failures"
         )
-    if not scenario.job.step_known:
+    if not scenario.job.step_known and design.pattern.work_s < scenario.job.step_s:
+        found.append(
+            f"an interval of {format_seconds(design.pattern.work_s)} is shorter than the step of {scenario.job.step_s:g} s "
+            "that was guessed: nothing is saved more often than every step; give --step"
+        )
+    elif not scenario.job.step_known:
         found.append(f"steps are counted with a guessed {scenario.job.step_s:g} s; give --step")
     if design.variant.mode != "ram":
         found.append(f"{why_not_ram(scenario, modes, design.variant.mode)}; the optimizer waits for the drives")
     given_s, taken_s = scenario.demands.interval_s, design.pattern.work_s
     if given_s is not None and abs(taken_s - given_s) > 1e-6 * given_s:
         found.append(f"the interval given is taken as {taken_s / scenario.job.step_s:.0f} whole steps, {taken_s:.6g} s")
+    found += _unkept(scenario, design)
     top = design.interval_s(design.variant.tiers[-1])
     if top > DAY_S:
         found.append("the slowest tier is written less than once a day: failure tables forget disasters")
+    return found
+
+
+def _unkept(scenario: Scenario, design: Design) -> list[str]:
+    """What was asked for and is not there."""
+    demands, mode = scenario.demands, design.variant.mode
+    found = []
+    if demands.peer_copies and "peer_copies" in demands.origins and not design.variant.peers:
+        tiers = (Tier.RAM, Tier.PEER, Tier.SHARED) if demands.tiers is None else demands.tiers
+        ram, why_not = ram_of(scenario, Variant("ram", tiers)), costs.available_tiers(scenario, mode)[Tier.PEER]
+        least = f"{ram.slots} slots and {ram.peer_slots} of peers need {ram.needed_bytes / 1e9:.4g} GB of RAM a node"
+        there = f"there are {ram.budget_bytes / 1e9:.4g} GB"
+        if not ram.fits:
+            why = f"{least}, {there}"
+        else:
+            why = why_not or "without them more is kept (--tiers ram,peer,shared asks for them)"
+        found.append(f"--peers {demands.peer_copies}: no copy is kept on peers: {why}")
+    if demands.tiers is None and mode == "ram" and Tier.RAM not in design.variant.tiers:
+        found.append(
+            "images only pass through RAM, so a killed process comes back from the next tier: where restarts lose most, "
+            "the exact form may favour one tier for all by up to 0.003; --tiers ram,... says what keeping one there keeps"
+        )
+    silent = [each for each in class_answers(scenario, design) if each.failure is FailureClass.SILENT]
+    worst_s = max((each.rpo_worst_s for each in silent), default=0.0)
+    if demands.max_redo_s is not None and worst_s > demands.max_redo_s:
+        found.append(
+            f"--max-redo does not hold silent corruption: noticed late, it costs up to {format_seconds(worst_s)}; no "
+            "interval shortens that, earlier detection does (--latency, --verify)"
+        )
     return found
 
 

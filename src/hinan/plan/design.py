@@ -20,7 +20,7 @@ from hinan.plan.joint import solve, whole_steps
 from hinan.plan.levels import Cause, Level, Pattern
 from hinan.plan.scenario import Scenario
 from hinan.plan.space import Bounds
-from hinan.plan.variants import Variant, drains_s, least_parts_s, ram_used
+from hinan.plan.variants import Variant, drains_s, least_intervals_s, ram_used
 
 FAIL_STOP = tuple(failure for failure in FailureClass if failure is not FailureClass.SILENT)
 
@@ -138,7 +138,7 @@ def _level(scenario: Scenario, variant: Variant, tier: Tier, causes: list[Cause]
     drains = drains_s(scenario, variant)
     stall_s = costs.stall_s(scenario, variant.mode) if tier is variant.tiers[0] else 0.0
     stall_s += scenario.store.interference_ratio * drains[variant.tiers.index(tier)]
-    least_s = max(least_parts_s(scenario, variant, tier))
+    least_s = least_intervals_s(scenario, variant)[variant.tiers.index(tier)]
     most_s = float("inf")
     limit_s = scenario.demands.max_redo_s
     if limit_s is not None:

@@ -49,7 +49,12 @@ def _intervals(found: Answer) -> list[str]:
             f"one every {format_seconds(mtti_s)}. Young: sqrt(2 x {level.stall_s:.4g} s x {mtti_s:.5g} s) = "
             f"{wanted_s:.4g} s alone"
         )
-        if tier.drain_s > 0:
+        if tier.limited_by == "ram slots":
+            sentence += (
+                f"; saves cannot be closer than {format_seconds(level.least_interval_s)}: only then the drain of an "
+                "older step leaves its slot, and RAM holds no further one"
+            )
+        elif tier.drain_s > 0:
             sentence += f"; a drain takes {format_seconds(tier.drain_s)} ({tier.limited_by}), saves cannot be closer"
         if abs(tier.interval_s / wanted_s - 1) > 0.2 if wanted_s else False:
             sentence += "; nesting, whole steps or a limit moved it from there"

@@ -50,8 +50,7 @@ def drain_sets_from_gpus(scenario: Scenario, design: Design) -> int | None:
     it does already, or no plan is possible at such a size, or another way to build it is taken before."""
 
     def at(gpus: float) -> Scenario:
-        count = math.ceil(gpus)
-        return replace(scenario, job=replace(scenario.job, gpus=count, shard_gpus=scenario.job.sharded_at(count)))
+        return scenario.of_size(math.ceil(gpus))
 
     def free(gpus: float) -> bool:
         return not replace(design, levels=build_levels(at(gpus), design.variant)).drain_binds

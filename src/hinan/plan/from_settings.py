@@ -20,6 +20,9 @@ from hinan.plan.rivals import check_rivals
 from hinan.plan.scenario import BYTES_PER_PARAMETER, RESTARTS, Demands, Job, Restart, RestartParts, Scenario, Store
 from hinan.plan.settings import LONGEST_S, read
 
+WHOLE_COPY_GPUS = 1024
+"""Where the state is not named, one copy of it is sharded over no more GPUs than this."""
+
 # Which setting fills which field.
 _NODE = {
     "gpus-per-node": "gpus_per_node",
@@ -102,6 +105,19 @@ def scenario_from(
         rate = DAY_S / (nodes * v["mtti"])
         failures = failures.scaled(rate / failures.total_per_node_day, why=f", scaled to the MTTI {who.kind}")
         scenario = replace(scenario, failures=failures, mtti_origin=who)
+    return _meant(scenario)
+
+
+def of_size(scenario: Scenario, gpus: int) -> Scenario:
+    """The question that the same settings ask about so many GPUs, if every node fails as often.
+
+    Raises:
+        Infeasible: as `scenario_from`.
+    """
+    return _meant(scenario.of_size(gpus))
+
+
+def _meant(scenario: Scenario) -> Scenario:
     if scenario.mtti_s > LONGEST_S:
         raise Infeasible(
             [f"an interruption every {scenario.mtti_s / (365.25 * DAY_S):.3g} years: no such job was meant"],
@@ -115,6 +131,7 @@ def _job(v: dict[str, Any], hbm_bytes: float, seen: Mapping[str, Origin]) -> Job
     no_gpus = guessed("no --gpus: a middling job")
     origins: dict[str, Origin] = {"gpus": seen.get("gpus", GIVEN) if "gpus" in v else no_gpus}
     whole_job = "shard-gpus" not in v and not {"state-bytes", "params"} & v.keys()
+    grows_to: int | None = None
     if "state-bytes" in v:
         state, origins["state_bytes"] = v["state-bytes"], seen.get("state-bytes", GIVEN)
     elif "params" in v:
@@ -122,8 +139,10 @@ def _job(v: dict[str, Any], hbm_bytes: float, seen: Mapping[str, Origin]) -> Job
         how = "14 bytes per parameter: bf16 weight, fp32 master, two fp32 moments"
         origins["state_bytes"] = default(f"{v['params']:.6g} parameters given, {how}")
     else:
-        over = v.setdefault("shard-gpus", min(gpus, 1024))
-        state = v.get("keep", 0.5) * hbm_bytes * over
+        grows_to = v.setdefault("shard-gpus", WHOLE_COPY_GPUS)
+        if whole_job:
+            v["shard-gpus"] = min(gpus, grows_to)
+        state = v.get("keep", 0.5) * hbm_bytes * v["shard-gpus"]
         origins["state_bytes"] = (
             GIVEN
             if "keep" in v
@@ -133,7 +152,7 @@ def _job(v: dict[str, Any], hbm_bytes: float, seen: Mapping[str, Origin]) -> Job
     origins |= told
     if whole_job:
         origins["shard_gpus"] = guessed("one copy over all GPUs, up to 1,024: beyond them, replicas")
-    return Job(gpus, state, step_known="step" in v, origins=origins, **given)
+    return Job(gpus, state, grows_to_gpus=grows_to, step_known="step" in v, origins=origins, **given)
 
 
 def _told(

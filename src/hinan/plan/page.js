@@ -150,7 +150,7 @@ function show() {
     label: "loss against interval", xName: `interval of ${first.name}`, xText: seconds, logY: true,
     yText: y => percent(y, y < 0.1 ? 2 : 0), mark: { x: d.taus[0], y: loss }, rules: [{ x: 300, text: "5 min" }],
   });
-  const sizes = DATA.scale.map(s => ({ s, d: design([{ levels: s.levels, preference: 0 }], k, DATA.verify, B, s.limits) }))
+  const sizes = DATA.scale.map(s => ({ s, d: design([{ ...s, preference: 0 }], k, DATA.verify, B, s.limits) }))
     .filter(p => !p.d.impossible);
   if (sizes.length > 1) {
     const at = sizes.map(p => ({ x: p.s.gpus, y: p.d.taus[0], note: `ETTR ${percent(p.d.ettr)}` }));

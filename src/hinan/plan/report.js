@@ -111,13 +111,29 @@ function exactEttr(given, pattern) {
 }
 
 // ---- sliders: factors on the planned scenario ----
-function scaled(levels, knobs, verify) {
+// slots.py: least intervals with which the slots do.
+function leastOf(drains, slots) {
+  const free = slots.free_saves ?? Infinity, longest = new Map(), least = [...drains];
+  let lead = null;
+  drains.forEach((drain, k) => {
+    lead = slots.own.includes(k) ? k : lead;
+    longest.set(lead, Math.max(longest.get(lead) ?? 0, drain + slots.copy_s));
+  });
+  const waits = [(longest.get(null) ?? 0) / free, (longest.get(0) ?? 0) / (1 + free)];
+  least[0] = Math.max(least[0], slots.copy_s, slots.closest_s, ...waits);
+  longest.forEach((read, own) => {
+    if (own) least[own] = Math.max(least[own], read - free * least[0]);
+  });
+  return least;
+}
+function scaled(variant, knobs, verify) {
+  const levels = variant.levels, leasts = leastOf(levels.map(l => l.drain_s * knobs.drain), variant.slots);
   const slowest = Math.max(...levels.map(l => l.drain_s)) * knobs.drain;
   const silent = levels.reduce((sum, l) => sum + l.causes.reduce((s, c) => s + (c.silent ? c.per_s : 0), 0), 0) / knobs.mtti;
   let every = null;
   if (silent > 0) every = verify.fixed_s !== null ? verify.fixed_s : Math.sqrt(verify.cost_s / silent);
-  const out = levels.map(l => {
-    const drain = l.drain_s * knobs.drain, least = Math.max(l.copy_s, l.waits_s * knobs.drain);
+  const out = levels.map((l, k) => {
+    const drain = l.drain_s * knobs.drain, least = leasts[k];
     const most = Math.min(l.redo_s === null ? Infinity : l.redo_s - drain, l.commit_s === null ? Infinity : Math.max(l.commit_s, least, slowest));
     return {
       ...l, drain_s: drain, slow_s: l.slow_s * knobs.drain,
@@ -147,7 +163,7 @@ function missed(d, knobs, limits) {
 function design(variants, knobs, verify, B, limits) {
   let designs = [];
   variants.forEach(v => {
-    const s = scaled(v.levels, knobs, verify), pattern = solve(s.levels, B);
+    const s = scaled(v, knobs, verify), pattern = solve(s.levels, B);
     if (pattern === null) return;
     const d = { ...v, ...s, pattern, taus: intervals(pattern), ettr: exactEttr(s.levels, pattern) / (1 + s.share) };
     designs.push({ ...d, missed: missed(d, knobs, limits) });

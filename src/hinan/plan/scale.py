@@ -3,12 +3,13 @@
 Owns:      the sweep, the names of the regimes, and the sizes at which they meet.
 Promises:  every point is a full answer of the planner at that size, or says what is impossible there.
 Relies on: the settings saying what stays fixed: with --params the model is fixed and sharded over all GPUs; with
-           --stall the stall is fixed; with --keep the model grows with the job.
+           --stall the stall is fixed; with --keep the model grows with the job, up to 1,024 GPUs, and is replicated beyond
+           (`Job.of_size`: what `--gpus` takes at that size).
 
 Regimes, named by how the interval of the fastest tier moves with the number of GPUs N:
     N^-1/2    constant stall: sqrt(2 C M), and M falls as 1/N
     N^-1      fixed model on the RAM tier: the stall falls as 1/N too, until the floor rules
-    constant  the drain sets the interval, or the model grows with N on a store that does not: the wait is for the store
+    constant  the drain sets the interval, or only replicas are added: neither stall nor drain changes
     each step the interval has reached one step
 """
 
@@ -25,7 +26,7 @@ from hinan.plan.checks import Infeasible
 from hinan.plan.demands import checked_design
 from hinan.plan.design import Design
 from hinan.plan.failures import FailureTable
-from hinan.plan.from_settings import scenario_from
+from hinan.plan.from_settings import of_size, scenario_from
 from hinan.plan.measured import MeasuredRun
 from hinan.plan.scenario import Scenario
 
@@ -66,13 +67,10 @@ def scale(
     What a run has measured stays as measured, and a state that its ranks replicate stays replicated.
     """
     base = scenario_from(settings, fitted=fitted, measured=measured)
-    per_node_day = base.failures.total_per_node_day
-    kept = {name: text for name, text in settings.items() if name not in ("gpus", "mtti", "shard-gpus")}
     points: list[Point] = []
     for gpus in sizes:
-        words = {**kept, "gpus": str(gpus), "rate": repr(per_node_day), "shard-gpus": str(base.job.sharded_at(gpus))}
         try:
-            scenario = scenario_from(words, fitted=fitted, measured=measured)
+            scenario = of_size(base, gpus)
             points.append(_point(scenario, checked_design(scenario)))
         except Infeasible as error:
             nodes = -(-gpus // base.machine.gpus_per_node)

@@ -8,7 +8,7 @@ Never:     computes an answer.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 
 from hinan.core.errors import ConfigError
 from hinan.plan.checks import Infeasible, not_negative, positive, ratio
@@ -30,6 +30,8 @@ class Job:
     """Everything kept, once for the job."""
     shard_gpus: int | None = None
     """GPUs over which one copy of the state is sharded; None: all. Fewer means replicas, each node holds its share."""
+    grows_to_gpus: int | None = None
+    """The state is a share of every GPU's HBM, in one copy over up to so many GPUs; None: it is the same in any job."""
     step_s: float = 5.0
     """Training step."""
     step_known: bool = False
@@ -67,12 +69,16 @@ class Job:
         """State that one GPU evacuates."""
         return self.state_bytes / self.sharded_over
 
-    def sharded_at(self, gpus: int) -> int:
-        """GPUs that share one copy in a job of another size: all of them, but replicas that were given, or that a run has,
+    def of_size(self, gpus: int) -> Job:
+        """The same question about a job of another size. A state that is a share of the HBM grows with it as far as one
+        copy reaches. One that was named is the same, sharded over all GPUs; replicas that were given, or that a run has,
         stay replicas."""
+        if self.grows_to_gpus is not None:
+            over = min(self.grows_to_gpus, gpus)
+            return replace(self, gpus=gpus, shard_gpus=over, state_bytes=self.gpu_bytes * over)
         origin = self.origins.get("shard_gpus")
         replicated = origin is not None and origin.kind in (Kind.MEASURED, Kind.GIVEN)
-        return min(self.sharded_over, gpus) if replicated else gpus
+        return replace(self, gpus=gpus, shard_gpus=min(self.sharded_over, gpus) if replicated else None)
 
 
 @dataclass(frozen=True)
@@ -157,7 +163,8 @@ class Demands:
     """Requirements: None means "no demand"."""
 
     max_redo_s: float | None = None
-    """No single failure may cost more training than this."""
+    """No single failure may cost more training than this. Silent corruption is not held to it: noticed late, it costs what
+    was trained since, at any interval."""
     max_stall_ratio: float | None = None
     """All saving together may cost at most this share of training."""
     max_rto_s: float | None = None
@@ -218,6 +225,10 @@ class Scenario:
     notes: tuple[str, ...] = ()
     """What the reader of the answer must know about the inputs."""
 
+    def of_size(self, gpus: int) -> Scenario:
+        """The same question about a job of another size, every node of which fails as often."""
+        return replace(self, job=self.job.of_size(gpus))
+
     @property
     def nodes(self) -> int:
         """Nodes of the job, the last one perhaps half empty."""
@@ -275,7 +286,7 @@ class Scenario:
             own = {**known, **value.origins}
             for each in fields(value):
                 name = f"{part}.{each.name}"
-                if each.name not in ("name", "origins", "step_known") and self._has(name) and name not in replaced:
+                if each.name not in _NO_NUMBERS and self._has(name) and name not in replaced:
                     found[name] = own.get(each.name, GIVEN)
         return {**found, "failures": self.mtti_origin or default(self.failures.source)}
 
@@ -286,6 +297,7 @@ class Scenario:
 
 Shown = float | str | dict[str, dict[str, float]]
 
+_NO_NUMBERS = ("name", "origins", "step_known", "grows_to_gpus")
 _REPLACES = {
     "job.stall_s": ("job.hideable_ratio", "job.hidden_ratio", "job.floor_s"),
     "job.hidden_ratio": ("job.hideable_ratio",),

@@ -231,7 +231,7 @@ SETTINGS: Mapping[str, Setting] = {
     "repair": Setting(_duration, "1d", "time a failed node is out"),
     "nodes-return": Setting(parse_ratio, "90%", "share of rack and power failures after which the nodes come back"),
     "interval": Setting(_duration, "5min", "judge this interval instead of searching"),
-    "max-redo": Setting(_duration, "2min", "most training one failure may cost"),
+    "max-redo": Setting(_duration, "2min", "most training one failure may cost, silent corruption aside"),
     "max-stall": Setting(_in_percent(parse_share), "0.5%", "most training time that saving may cost"),
     "max-rto": Setting(_duration, "5min", "longest restart allowed"),
     "ram": Setting(_size, "1TB", "RAM of a node that evacuation may use"),

@@ -24,15 +24,41 @@ def table(found: Answer) -> str:
         f"mode {found.design.variant.mode}, {_slots(found)}",
         *([scenario.measured] if scenario.measured else []),
         "",
-        f"{'tier':<8}{'every':>14}{'steps':>9}{'stall':>10}{'drain':>12}{'kept':>8}  limited by",
-    ]
-    lines += [
-        f"{tier.tier:<8}{format_seconds(tier.interval_s):>14}{tier.interval_steps:>9}{format_seconds(tier.stall_s):>10}"
-        f"{format_seconds(tier.drain_s):>12}{tier.generations:>8}  {tier.limited_by}"
-        for tier in found.tiers
+        *_tier_lines(found),
     ]
     lines += ["", *_witness_lines(found), "", *_loss_lines(found), "", *_class_lines(found), "", *_tail(found)]
     return "\n".join(wrapped for line in lines for wrapped in _wrap(line))
+
+
+def _columns(rows: Sequence[Sequence[str]], widths: Sequence[int]) -> list[str]:
+    """Rows with the first column to the left and the others to the right, never without a space between. A cell that is
+    wider than its column takes the room from columns that have some left."""
+    needed = [max(len(cell) for cell in column) + 1 for column in zip(*rows, strict=True)]
+    fitted = [max(pair) for pair in zip(needed, widths, strict=True)]
+    over = sum(fitted) - sum(widths)
+    for k, least in enumerate(needed):
+        spared = min(over, fitted[k] - least)
+        fitted[k], over = fitted[k] - spared, over - spared
+    return [
+        f"{row[0]:<{fitted[0]}}" + "".join(f"{c:>{w}}" for c, w in zip(row[1:], fitted[1:], strict=True)) for row in rows
+    ]
+
+
+def _tier_lines(found: Answer) -> list[str]:
+    rows = [("tier", "every", "steps", "stall", "drain", "kept")]
+    rows += [
+        (
+            str(tier.tier),
+            format_seconds(tier.interval_s),
+            str(tier.interval_steps),
+            format_seconds(tier.stall_s),
+            format_seconds(tier.drain_s),
+            str(tier.generations),
+        )
+        for tier in found.tiers
+    ]
+    limited = ["limited by", *(tier.limited_by for tier in found.tiers)]
+    return [f"{row}  {link}" for row, link in zip(_columns(rows, (8, 14, 9, 10, 12, 8)), limited, strict=True)]
 
 
 def _size(size_bytes: float) -> str:
@@ -55,28 +81,30 @@ def _witness_lines(found: Answer) -> list[str]:
 
 def _loss_lines(found: Answer) -> list[str]:
     rows = sorted(found.lost.items(), key=lambda item: -item[1].ratio)
-    lines = [f"{'lost to':<14}{'share':>9}{'GPU-hours/day':>15}{'USD/day':>12}{'MFU points':>12}"]
-    for name, loss in rows:
-        if loss.ratio > 0:
-            lines.append(
-                f"{name:<14}{loss.ratio:>9.3%}{loss.gpu_hours_per_day:>15,.1f}{loss.usd_per_day:>12,.0f}"
-                f"{loss.mfu_points:>12.3f}"
-            )
+    cells = [("lost to", "share", "GPU-hours/day", "USD/day", "MFU points")]
     total = sum(loss.ratio for loss in found.lost.values())
     hours = sum(loss.gpu_hours_per_day for loss in found.lost.values())
     usd = sum(loss.usd_per_day for loss in found.lost.values())
     points = sum(loss.mfu_points for loss in found.lost.values())
-    return [*lines, f"{'all':<14}{total:>9.3%}{hours:>15,.1f}{usd:>12,.0f}{points:>12.3f}"]
+    sums = [(name, loss.ratio, loss.gpu_hours_per_day, loss.usd_per_day, loss.mfu_points) for name, loss in rows]
+    sums = [row for row in sums if row[1] > 0] + [("all", total, hours, usd, points)]
+    cells += [(name, f"{r:.3%}", f"{h:,.1f}", f"{u:,.0f}", f"{p:.3f}") for name, r, h, u, p in sums]
+    return _columns(cells, (14, 9, 15, 12, 12))
 
 
 def _class_lines(found: Answer) -> list[str]:
-    head = f"{'failure':<10}{'from':<8}{'a day':>9}{'redo mean':>14}{'redo worst':>14}{'back after':>14}"
-    rows = [
-        f"{each.failure:<10}{each.tier:<8}{each.per_day:>9.3g}{format_seconds(each.rpo_mean_s):>14}"
-        f"{format_seconds(each.rpo_worst_s):>14}{format_seconds(each.rto_s):>14}"
+    rows = [(f"{'failure':<10}from", "a day", "redo mean", "redo worst", "back after")]
+    rows += [
+        (
+            f"{each.failure:<10}{each.tier}",
+            f"{each.per_day:.3g}",
+            format_seconds(each.rpo_mean_s),
+            format_seconds(each.rpo_worst_s),
+            format_seconds(each.rto_s),
+        )
         for each in found.classes
     ]
-    return [head, *rows]
+    return _columns(rows, (18, 9, 14, 14, 14))
 
 
 def _tail(found: Answer) -> list[str]:

@@ -9,11 +9,13 @@ Never:     chooses; `choice.py` does.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hinan.plan import costs, slots
 from hinan.plan.failures import Tier
+from hinan.plan.joint import whole_steps
 from hinan.plan.scenario import Scenario
 
 
@@ -24,8 +26,7 @@ class Variant:
     mode: str
     tiers: tuple[Tier, ...]
     own_slots: tuple[Tier, ...] = ()
-    """Tiers whose drain may go on reading an older step, in a slot of its own. The others' drains end before the tier
-    with which they share a slot is saved again."""
+    """Tiers whose drain may go on reading an older step, in a slot of its own. The others share (`slots.py`: how long)."""
 
     @property
     def peers(self) -> bool:
@@ -45,12 +46,33 @@ def drains_s(scenario: Scenario, variant: Variant) -> tuple[float, ...]:
     return tuple(costs.drain(scenario, tier, variant.mode)[0] for tier in variant.tiers)
 
 
-def least_parts_s(scenario: Scenario, variant: Variant, tier: Tier) -> tuple[float, float]:
+def slots_of(scenario: Scenario, variant: Variant) -> slots.Slots:
+    """What its slots make of the least intervals of a variant."""
+    kept = Tier.RAM in variant.tiers
+    free_saves = slots.FREE_SAVES_KEPT if kept else slots.FREE_SAVES_PASSING
+    step_s, given_s = scenario.job.step_s if scenario.job.step_known else 0.0, scenario.demands.interval_s or 0.0
+    if given_s and step_s:
+        given_s = whole_steps(given_s, step_s) * step_s
+    return slots.Slots(
+        own=tuple(variant.tiers.index(tier) for tier in variant.own_slots),
+        copy_s=_copy_s(scenario, variant.mode),
+        closest_s=max(step_s, given_s),
+        free_saves=free_saves if variant.mode == "ram" else math.inf,
+    )
+
+
+def least_intervals_s(scenario: Scenario, variant: Variant) -> tuple[float, ...]:
     """No two saves to a tier are closer than their copy out of HBM, nor than the drains they wait for [s]."""
-    index, waits = variant.tiers.index(tier), drains_s(scenario, variant)
-    if variant.mode == "ram":
-        waits = slots.waits_s(waits, [variant.tiers.index(each) for each in variant.own_slots])
-    return _copy_s(scenario, variant.mode) if index == 0 else 0.0, waits[index]
+    return slots_of(scenario, variant).least_s(drains_s(scenario, variant))
+
+
+def slot_sets(scenario: Scenario, variant: Variant, tier: Tier, interval_s: float) -> bool:
+    """Whether an interval is as short as slots allow, and neither copy, step nor its own drain forbids a shorter one."""
+    room, index = slots_of(scenario, variant), variant.tiers.index(tier)
+    alone_s = replace(room, own=tuple(range(len(variant.tiers)))).least_s(drains_s(scenario, variant))[index]
+    least_s = least_intervals_s(scenario, variant)[index]
+    step_s = scenario.job.step_s if scenario.job.step_known else 0.0
+    return least_s > alone_s * 1.001 and interval_s < least_s * 1.001 + step_s
 
 
 def _copy_s(scenario: Scenario, mode: str) -> float:
@@ -85,32 +107,35 @@ def _tier_sets(usable: Sequence[Tier]) -> Iterator[tuple[Tier, ...]]:
 
 def _with_slots(scenario: Scenario, variant: Variant) -> Iterator[Variant]:
     """A variant with every choice of tiers that have slots of their own, most slots first. A drain that is over before any
-    next save can come needs none, and one older image passes through the slots that a way without a RAM tier has anyway."""
+    save can want its slot needs none, and one older image passes through the slots that there are without a RAM tier."""
     if variant.mode != "ram":
         yield variant
         return
-    drains = drains_s(scenario, variant)
-    step_s = scenario.job.step_s if scenario.job.step_known else 0.0
-    closest_s = max(drains[0], _copy_s(scenario, variant.mode), step_s)
-    late = [tier for tier, drain_s in zip(variant.tiers[1:], drains[1:], strict=True) if drain_s > closest_s]
+    late = [variant.tiers[k] for k in slots_of(scenario, variant).late(drains_s(scenario, variant))]
     least = 0 if Tier.RAM in variant.tiers else min(1, len(late))
     for count in range(len(late), least - 1, -1):
         for own in itertools.combinations(late, count):
             yield replace(variant, own_slots=own)
 
 
-def ram_of(scenario: Scenario, variant: Variant) -> costs.Ram:
-    """RAM sum of a variant. Without a RAM tier nothing is kept there, but a copy that leaves HBM as fast as RAM takes it
-    is there until it is drained; only a save that training waits for passes through chunk by chunk, as in a ring."""
+def ram_of(scenario: Scenario, variant: Variant, older_steps: int | None = None) -> costs.Ram:
+    """RAM sum of a variant, with all its slots or with so many older steps in them. Without a RAM tier nothing is kept
+    there, but a copy that leaves HBM as fast as RAM takes it is there until it is drained; only a save that training waits
+    for passes through chunk by chunk, as in a ring."""
     mode = "ring" if waits_for_save(scenario) else variant.mode
     kept = Tier.RAM in variant.tiers
-    return costs.ram_sum(scenario, mode, open_drains=len(variant.own_slots), peers=variant.peers, kept=kept)
+    open_drains = len(variant.own_slots) if older_steps is None else older_steps
+    return costs.ram_sum(scenario, mode, open_drains=open_drains, peers=variant.peers, kept=kept)
 
 
 def ram_used(scenario: Scenario, variant: Variant, intervals_s: Sequence[float]) -> costs.Ram:
     """RAM sum of a variant with these intervals: slots that no moment of it fills are not counted."""
-    own = slots.own_slots(intervals_s, drains_s(scenario, variant))
-    return ram_of(scenario, replace(variant, own_slots=tuple(variant.tiers[k] for k in own)))
+    room = slots_of(scenario, variant)
+    return ram_of(
+        scenario,
+        variant,
+        slots.older_steps(intervals_s, drains_s(scenario, variant), room.copy_s, room.free_saves),
+    )
 
 
 def waits_for_save(scenario: Scenario) -> bool:

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields, replace
 from importlib.resources import files
 from typing import Any
 
@@ -22,37 +21,28 @@ from hinan.plan.choice import preference, usable_variants
 from hinan.plan.demands import checked_design
 from hinan.plan.design import bounds_of, build_levels, rate_per_s, restart_parts_s
 from hinan.plan.explain import explain, shown
-from hinan.plan.failures import HOST_LOSS, FailureClass, FailureTable, Tier
-from hinan.plan.from_settings import scenario_from
+from hinan.plan.failures import HOST_LOSS, FailureClass
+from hinan.plan.from_settings import of_size
 from hinan.plan.limits import LEAST_ETTR
-from hinan.plan.measured import MeasuredRun
 from hinan.plan.scale import SIZES
 from hinan.plan.scenario import Scenario
-from hinan.plan.variants import Variant, drains_s, least_parts_s, waits_for_save
+from hinan.plan.variants import Variant, drains_s, slots_of, waits_for_save
 
 MODEL = ("report.js", "search.js")
 """The arithmetic of the page."""
 
 
-def report(
-    found: Answer,
-    settings: Mapping[str, str],
-    *,
-    fitted: FailureTable | None = None,
-    measured: MeasuredRun | None = None,
-) -> str:
+def report(found: Answer) -> str:
     """The page as text."""
     page = files("hinan.plan")
-    data = json.dumps(_data(found, settings, fitted, measured), allow_nan=False).replace("</", "<\\/")
+    data = json.dumps(_data(found), allow_nan=False).replace("</", "<\\/")
     text = page.joinpath("report.html").read_text(encoding="utf-8")
     for mark, parts in (("/*MODEL*/", MODEL), ("/*PAGE*/", ("page.js",))):
         text = text.replace(mark, "".join(page.joinpath(part).read_text(encoding="utf-8") for part in parts))
     return text.replace("/*DATA*/", data)
 
 
-def _data(
-    found: Answer, settings: Mapping[str, str], fitted: FailureTable | None, measured: MeasuredRun | None
-) -> dict[str, Any]:
+def _data(found: Answer) -> dict[str, Any]:
     scenario, witnesses = found.scenario, found.witnesses
     band = 1.96 * witnesses.simulated_stderr
     closed, exact = witnesses.shown()
@@ -65,7 +55,7 @@ def _data(
         "usd_per_gpu_hour": scenario.machine.usd_per_gpu_hour,
         **model(scenario),
         "parts": _parts(scenario),
-        "scale": _scale(scenario, settings, fitted, measured),
+        "scale": _scale(scenario),
         "classes": [_plain(each) for each in found.classes],
         "warnings": found.warnings,
         "witnesses": f"Three witnesses as planned: closed form {closed}, exact form {exact}, "
@@ -86,7 +76,11 @@ def model(scenario: Scenario) -> dict[str, Any]:
         "bounds": {"quantum": bounds.quantum_s, "budget": bounds.max_stall_ratio, "fixed": bounds.fixed_first_s},
         "limits": _limits(scenario),
         "verify": {"cost_s": scenario.restart.verify_s, "fixed_s": scenario.restart.detection_latency_s},
-        "variants": [{"levels": levels, "preference": preference(v)} for v in usable if (levels := _levels(scenario, v))],
+        "variants": [
+            {"levels": levels, "slots": _slots(scenario, v), "preference": preference(v)}
+            for v in usable
+            if (levels := _levels(scenario, v))
+        ],
     }
 
 
@@ -99,7 +93,6 @@ def _levels(scenario: Scenario, variant: Variant) -> list[dict[str, Any]]:
         return []
     rows = []
     for level, drain_s in zip(levels, drains_s(scenario, variant), strict=True):
-        copy_s, waits_s = least_parts_s(scenario, variant, Tier(level.name))
         commit_s = scenario.demands.commit_within_s
         slow_s = min(level.stall_s, scenario.store.interference_ratio * drain_s)
         rows.append(
@@ -108,8 +101,6 @@ def _levels(scenario: Scenario, variant: Variant) -> list[dict[str, Any]]:
                 "drain_s": drain_s,
                 "slow_s": slow_s,
                 "own_stall_s": level.stall_s - slow_s,
-                "copy_s": copy_s,
-                "waits_s": waits_s,
                 "redo_s": scenario.demands.max_redo_s if any(c.name != FailureClass.SILENT for c in level.causes) else None,
                 "commit_s": commit_s if not level.causes and math.isfinite(commit_s) else None,
                 "causes": [
@@ -125,6 +116,16 @@ def _levels(scenario: Scenario, variant: Variant) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _slots(scenario: Scenario, variant: Variant) -> dict[str, Any]:
+    """What its slots make of the least intervals, as `slots.py` says; free_saves None: no image waits in RAM."""
+    room = slots_of(scenario, variant)
+    return {
+        **asdict(room),
+        "own": list(room.own),
+        "free_saves": room.free_saves if math.isfinite(room.free_saves) else None,
+    }
 
 
 def _limits(scenario: Scenario) -> dict[str, float | None]:
@@ -146,21 +147,18 @@ def _parts(scenario: Scenario) -> dict[str, dict[str, float]]:
     return {f"{tier}/{failure}": restart_parts_s(scenario, failure, tier) for tier in tiers for failure in FailureClass}
 
 
-def _scale(
-    scenario: Scenario, settings: Mapping[str, str], fitted: FailureTable | None, measured: MeasuredRun | None
-) -> list[dict[str, Any]]:
-    """Levels of the best variant at other sizes, the rate per node kept."""
-    kept = {name: text for name, text in settings.items() if name not in ("gpus", "mtti", "shard-gpus", "budget")}
+def _scale(scenario: Scenario) -> list[dict[str, Any]]:
+    """Levels of the best variant at other sizes, the rate per node kept, whatever is lost there."""
+    demands = replace(scenario.demands, max_loss_ratio=None, max_usd_per_day=None)
     rows = []
     for gpus in sorted({*SIZES, scenario.job.gpus}):
-        sharded = scenario.job.sharded_over if gpus == scenario.job.gpus else scenario.job.sharded_at(gpus)
-        words = {**kept, "gpus": str(gpus), "shard-gpus": str(sharded)}
-        words["rate"] = repr(scenario.failures.total_per_node_day)
         try:
-            other = scenario_from(words, fitted=fitted, measured=measured)
-            rows.append({"gpus": gpus, "levels": _levels(other, checked_design(other).variant), "limits": _limits(other)})
+            other = of_size(replace(scenario, demands=demands), gpus)
+            way = checked_design(other).variant
         except Infeasible:
             continue
+        known = {"levels": _levels(other, way), "slots": _slots(other, way), "limits": _limits(other)}
+        rows.append({"gpus": gpus, **known})
     return rows
 
 
