@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 def run(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "bench", "--state-bytes", "1000000", "--evacuations", "3", "--dir", str(tmp_path)]
-    return subprocess.run([*command, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=100)
+    return subprocess.run([*command, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=400)
 
 
 @pytest.mark.slow
@@ -187,7 +187,7 @@ def test_every_figure_has_a_name_of_its_own_and_a_row() -> None:
 def test_the_device_script_says_that_there_is_no_device() -> None:
     """Without an accelerator it measures nothing, says so in one line, and ends with 2."""
     began = time.monotonic()
-    done = subprocess.run([sys.executable, "-m", "bench.device"], cwd=ROOT, capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, "-m", "bench.device"], cwd=ROOT, capture_output=True, text=True, timeout=400)
     if done.returncode == 0:
         pytest.skip("this machine has an accelerator")
     assert done.returncode == 2
