@@ -95,11 +95,11 @@ def test_each_restore_of_a_restarted_loop_has_a_process_of_its_own(tmp_path: Any
 
 
 def test_the_first_evacuation_of_many_tensors_has_the_walk_in_it(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first evac.step(), at which nothing is due, walks ten tensors here; ready and first are told apart."""
-    monkeypatch.setattr(tiny, "TENSORS", 10)
+    """The first evac.step(), at which nothing is due, walks a thousand tensors here; ready and first are told apart."""
+    monkeypatch.setattr(tiny, "TENSORS", 1000)
     monkeypatch.setattr(tiny, "first_costs", lambda paid_s, usual_s: (paid_s, usual_s))
     found: Any = tiny.run(Settings(1, 8, str(tmp_path), "/dev/shm"))
     paid_s, usual_s = found["ready_s"], found["first_s"]
     assert len(paid_s) == 3
-    assert paid_s[0][1] > 10 * usual_s[1] > 0  # it is above the usual by far
+    assert paid_s[0][1] > 3 * usual_s[1] > 0  # it is above the usual by far
     assert len(found["later_ms"]) == 2

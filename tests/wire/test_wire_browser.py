@@ -154,7 +154,7 @@ def test_findings_and_figures_are_on_the_page(show: Open) -> None:
     browser = show(sources.read_texts([dumps.LSPCI_VVV]))
     rows = browser.find_element("tag name", "table").text.splitlines()
     assert rows[1] == "to RAM ceiling 28.8 GB/s 2.12 s"
-    assert rows[3] == "all 2 GPUs at once, each ceiling 14.4 GB/s 4.25 s"
+    assert rows[3] == "all 2 GPUs at once, each share 14.4 GB/s 4.25 s"
     (finding,) = boxes(browser, ".finding")
     assert "2 GPUs evacuate through 40:01.0" in str(finding["t"])
     assert "+2.12 s" in str(finding["t"])
