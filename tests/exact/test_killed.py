@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 import msgspec
@@ -10,6 +9,7 @@ import pytest
 
 from hinan.tiers.reading import read_file
 from tests.harness.job import Job, assert_same_run, until
+from tests.programs.lines import read_lines
 from tests.programs.loop import losses, resumes
 from tests.trainer.helpers import saved_tensors
 
@@ -63,5 +63,5 @@ def test_the_step_says_how_many_updates_are_in_it(make_job: MakeJob) -> None:
     for _, entry in small["optim"]["$optimizer"]["state"]:
         assert float(tensors[entry["step"]["$tensor"][0]].copy()) == 6
     job.run()
-    steps = [json.loads(line)["step"] for line in (job.out / "rank-0.jsonl").read_text().splitlines()]
+    steps = [line["step"] for line in read_lines(job.out / "rank-0.jsonl")]
     assert steps == [*range(1, 8), *range(7, 21)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from hinan.core.errors import ConfigError
 from hinan.core.ids import StepId
 from tests.harness.disks import Disks, fill
 from tests.harness.job import Job, until
+from tests.programs.lines import read_lines
 from tests.programs.loop import resumes
 
 MakeJob = Callable[..., Job]
@@ -118,9 +118,7 @@ def test_a_target_of_a_living_attempt(make_job: MakeJob, tmp_path: Path) -> None
 
 def steps(job: Job) -> list[dict[str, Any]]:
     """Whole lines that `small:hung` wrote."""
-    return [
-        json.loads(line) for line in (job.out / "steps.jsonl").read_text().splitlines(keepends=True) if line.endswith("\n")
-    ]
+    return read_lines(job.out / "steps.jsonl")
 
 
 def test_ranks_with_different_targets(make_job: MakeJob) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import re
 import signal
 from collections.abc import Callable
@@ -14,6 +13,7 @@ import pytest
 
 from hinan.core.ids import StepId
 from tests.harness.job import Job, until
+from tests.programs.lines import read_lines
 from tests.programs.loop import resumes
 
 MakeJob = Callable[..., Job]
@@ -27,9 +27,7 @@ class Loop:
         (self.child,) = job.start(program="small:hung", stop_file=str(self.stop_file), **arguments)
 
     def steps(self) -> list[dict[str, Any]]:
-        path = self.job.out / "steps.jsonl"
-        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-        return [json.loads(line) for line in lines if line.endswith("\n")]
+        return read_lines(self.job.out / "steps.jsonl")
 
     def reaches(self, condition: Callable[[dict[str, Any]], bool], after: int = 0, what: str = "") -> dict[str, Any]:
         """The first step after `after` that is as wanted."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.job import Job, assert_same_run, until
+from tests.programs.lines import read_lines
 from tests.programs.loop import resumes
 from tests.programs.points import VARIABLE
 
@@ -93,5 +93,5 @@ def test_a_platform_8_attempts_are_told_apart_although_the_launcher_gives_equal_
     claims = {n: claim for n, claim in job.target.claims().items() if claim is not None}
     assert {n: claim.launcher for n, claim in claims.items()} == {1: launcher, 2: launcher}
     assert [(attempt, step) for attempt, step, _ in resumes(job.out)] == [(1, 0), (2, 6)]
-    lines = [json.loads(line) for line in (job.out / "rank-0.jsonl").read_text().splitlines()]
+    lines = read_lines(job.out / "rank-0.jsonl")
     assert [(line["attempt"], line["step"]) for line in lines][-3:] == [(2, 7), (2, 8), (2, 9)]

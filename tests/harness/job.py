@@ -21,6 +21,7 @@ from hinan.host.rpc import AgentClient
 from hinan.tiers.arena import AGENT, Arena, arena_path
 from hinan.tiers.target import Target
 from tests.harness.zygote import Child, Zygote
+from tests.programs.lines import read_lines
 from tests.programs.loop import losses, resumes
 
 TMPFS = Path("/dev/shm")
@@ -145,11 +146,8 @@ class Job:
 
     def step(self, rank: int = 0) -> int:
         """The last finished step that a rank wrote down."""
-        try:
-            lines = (self.out / f"rank-{rank}.jsonl").read_text().splitlines()
-        except FileNotFoundError:
-            return 0
-        return int(json.loads(lines[-1])["step"]) if lines else 0
+        lines = read_lines(self.out / f"rank-{rank}.jsonl")
+        return int(lines[-1]["step"]) if lines else 0
 
     def result(self, rank: int = 0) -> dict[str, Any]:
         """What a rank of a program of `tests.programs.small` told."""

@@ -22,6 +22,7 @@ import torch
 import hinan
 from tests.exact import test_in_backward, test_loader, test_models, test_optimizers, test_parts, test_scaler, test_schedules
 from tests.exact.twins import Make, everything, look, seed
+from tests.programs.lines import Lines
 from tests.trainer.test_layout import ZOO
 
 
@@ -83,7 +84,7 @@ def main(
     for kind, make in makers(workers).items():
         part, trains[kind] = make()
         state |= {f"{kind}-{key}": value for key, value in part.items()}
-    lines = (Path(out) / f"rank-{rank}.jsonl").open("a")
+    lines = Lines(Path(out) / f"rank-{rank}.jsonl")
     with hinan.Evacuator(target, state, every=every, commit_every=commit_every) as evac:
         step = evac.restore()
         while step < steps:
@@ -96,8 +97,7 @@ def main(
             loss = hashlib.sha256(repr(found).encode()).hexdigest()
             record = {"attempt": evac.attempt, "step": step, "loss": loss, "resumed": evac.resumed.step,
                       "source": evac.resumed.source}  # fmt: skip
-            lines.write(json.dumps(record) + "\n")
-            lines.flush()
+            lines.write(record)
         digests = {
             k: hashlib.sha256(repr(v).encode()).hexdigest()
             for k, v in zip(state, everything(state)[0].values(), strict=True)

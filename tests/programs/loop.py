@@ -22,6 +22,7 @@ import torch
 import torch.distributed as dist
 
 import hinan
+from tests.programs.lines import Lines, read_lines
 
 
 class Model(torch.nn.Module):
@@ -85,7 +86,7 @@ def main(
     evac = hinan.Evacuator(target, state, every=every, commit_every=commit_every,
                            keep=hinan.Keep(last=keep_last), **(options or {}))  # fmt: skip
     step = evac.restore()
-    lines = (Path(out) / f"rank-{rank}.jsonl").open("a")
+    lines = Lines(Path(out) / f"rank-{rank}.jsonl")
     while step < steps:
         while pause_file and os.path.exists(pause_file):
             os.sched_yield()
@@ -103,8 +104,7 @@ def main(
         step = evac.step()
         record = {"attempt": evac.attempt, "step": step, "loss": loss.item().hex(), "resumed": evac.resumed.step,
                   "source": evac.resumed.source, "stall_s": evac.last.stall_s if evac.last else None}  # fmt: skip
-        lines.write(json.dumps(record) + "\n")
-        lines.flush()
+        lines.write(record)
         if step in (wait_committed or ()):
             evac.evacuate(wait="committed", timeout_s=60)
         if touch_at and str(step) in touch_at:
@@ -142,11 +142,10 @@ def digest(state: dict[str, Any]) -> str:
 
 def losses(out: Path, rank: int = 0) -> dict[int, str]:
     """The last loss written for each step."""
-    lines = [json.loads(line) for line in (out / f"rank-{rank}.jsonl").read_text().splitlines()]
-    return {line["step"]: line["loss"] for line in lines}
+    return {line["step"]: line["loss"] for line in read_lines(out / f"rank-{rank}.jsonl")}
 
 
 def resumes(out: Path, rank: int = 0) -> list[tuple[int, int, str]]:
     """(attempt, resumed step, source) of each attempt that made a step, in order."""
-    lines = [json.loads(line) for line in (out / f"rank-{rank}.jsonl").read_text().splitlines()]
+    lines = read_lines(out / f"rank-{rank}.jsonl")
     return sorted({(line["attempt"], line["resumed"], line["source"]) for line in lines})

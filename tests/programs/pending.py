@@ -6,7 +6,6 @@ It writes what `loop` writes, so that `resumes` and `assert_same_run` read it: a
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import os
 import signal
@@ -15,6 +14,7 @@ from typing import Any
 
 import hinan
 from tests.exact.twins import everything, seed
+from tests.programs.lines import Lines
 from tests.programs.loops_of_optimizers import Loop
 from tests.programs.overlap_loops import KINDS
 
@@ -33,20 +33,19 @@ def main(
     iteration = KINDS[kind](loop)
     loop.evac = hinan.Evacuator(target, loop.state, every=every, commit_every=1000, check=check)
     loop.step = loop.evac.restore()
-    with Path(out, f"rank-{rank}.jsonl").open("a") as lines:
-        while loop.step < steps:
-            iteration()
-            if loop.step + 1 == die_at:
-                if loop.evac.last is not None:
-                    loop.evac.last.settle()  # which ones are held must not depend on how soon a thread seals them
-                os.kill(os.getpid(), signal.SIGKILL)
-            loop.step = loop.evac.step()
-            resumed = loop.evac.resumed
-            assert resumed is not None
-            record = {"attempt": loop.evac.attempt, "step": loop.step, "loss": _digest(loop.state),
-                      "resumed": resumed.step, "source": resumed.source}  # fmt: skip
-            lines.write(json.dumps(record) + "\n")
-            lines.flush()
+    lines = Lines(Path(out, f"rank-{rank}.jsonl"))
+    while loop.step < steps:
+        iteration()
+        if loop.step + 1 == die_at:
+            if loop.evac.last is not None:
+                loop.evac.last.settle()  # which ones are held must not depend on how soon a thread seals them
+            os.kill(os.getpid(), signal.SIGKILL)
+        loop.step = loop.evac.step()
+        resumed = loop.evac.resumed
+        assert resumed is not None
+        record = {"attempt": loop.evac.attempt, "step": loop.step, "loss": _digest(loop.state),
+                  "resumed": resumed.step, "source": resumed.source}  # fmt: skip
+        lines.write(record)
     Path(out, f"rank-{rank}.final").write_text(_digest(loop.state))
     loop.evac.close()
 

@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 import hinan
 from hinan.trainer import start
+from tests.programs.lines import Lines
 
 
 def begin(rank: int, world_size: int, init_file: str) -> None:
@@ -342,15 +343,14 @@ def hung(
     state = {"w": torch.zeros(4)}
     evac = hinan.Evacuator(target, state, every=1, commit_every=1, timeout_s=timeout_s, tolerate=tolerate)
     evac.restore()
-    lines = (Path(out) / "steps.jsonl").open("a")
+    lines = Lines(Path(out) / "steps.jsonl")
     while not os.path.exists(stop_file):
         state["w"] += 1
         began = time.monotonic()
         error = error_of(evac.step)
         cost_s = time.monotonic() - began
-        lines.write(json.dumps({"step": evac._step, "cost_s": cost_s, "lost": evac.last.lost if evac.last else None,
-                                "error": error, "restarts": evac._liaison.agent_restarts}) + "\n")  # fmt: skip
-        lines.flush()
+        lines.write({"step": evac._step, "cost_s": cost_s, "lost": evac.last.lost if evac.last else None,
+                                "error": error, "restarts": evac._liaison.agent_restarts})  # fmt: skip
         time.sleep(0.01)  # a step of training
     began = time.monotonic()
     tell(out, rank, closed=error_of(evac.close) if close else None, close_s=time.monotonic() - began)

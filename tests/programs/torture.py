@@ -12,6 +12,7 @@ from typing import Any
 from hinan.host import spawn
 from hinan.trainer import evacuation, evacuator, hostport, restore, start
 from tests.programs import loop
+from tests.programs.lines import Lines
 from tests.programs.points import around, reach
 
 
@@ -75,8 +76,7 @@ def _write_restores(out: Path, rank: int) -> None:
         step = original(self)
         assert self.resumed is not None
         record = {"by": self.attempt, "step": step, "attempt": self.resumed.attempt, "source": self.resumed.source}
-        with (out / f"rank-{rank}.restores").open("a") as lines:
-            lines.write(json.dumps(record) + "\n")
+        Lines(out / f"rank-{rank}.restores").write(record)
         return step
 
     evacuator.Evacuator.restore = restored  # type: ignore[method-assign]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -10,6 +9,7 @@ import pytest
 
 from hinan.core.ids import StepId
 from tests.harness.job import Job
+from tests.programs.lines import read_lines
 
 MakeJob = Callable[..., Job]
 
@@ -129,7 +129,7 @@ def test_the_next_seal_tells_the_whole_stall(make_job: MakeJob) -> None:
     """Its own seal stood before the optimizer was held back; what that came to is in the seal after it."""
     job = make_job(width=1024, steps=13, every=3, commit_every=3)
     job.run()
-    lines = {line["step"]: line["stall_s"] for line in map(json.loads, (job.out / "rank-0.jsonl").read_text().splitlines())}
+    lines = {line["step"]: line["stall_s"] for line in read_lines(job.out / "rank-0.jsonl")}
     at_boundary, came_to = lines[9], lines[11]
     assert at_boundary < came_to
     manifest = job.target.manifest(StepId(1, 12), 0)

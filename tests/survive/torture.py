@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -20,6 +19,7 @@ from hinan.tiers.target import TOMBSTONE
 from hinan.tiers.views import flaw_of
 from tests.harness.job import Job, until
 from tests.harness.zygote import Child
+from tests.programs.lines import read_lines
 from tests.programs.loop import losses
 from tests.programs.points import VARIABLE
 
@@ -166,11 +166,7 @@ class Torture:
 
     def restores(self) -> list[list[dict[str, int]]]:
         """For each rank what it resumed from, in order."""
-        found = []
-        for rank in range(self.job.ranks):
-            path = self.job.out / f"rank-{rank}.restores"
-            found.append([json.loads(line) for line in path.read_text().splitlines()])
-        return found
+        return [read_lines(self.job.out / f"rank-{rank}.restores") for rank in range(self.job.ranks)]
 
     def check_restores(self) -> None:
         by_attempt: dict[int, set[tuple[int, int, str]]] = {}
