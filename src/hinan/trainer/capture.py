@@ -7,7 +7,6 @@ Relies on: the walk's order being the same on every rank that holds the same kin
 
 from __future__ import annotations
 
-import base64
 import itertools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,8 +29,9 @@ from hinan.trainer.many import Many, traits_of
 from hinan.trainer.modules import ModuleTensors, unwrap
 from hinan.trainer.naming import optimizer_names, parameter_names
 from hinan.trainer.outside import named_entries, say_left_out
-from hinan.trainer.rng import random_kind, random_state
 from hinan.trainer.scaler import is_plain_scaler, scaler_values
+from hinan.trainer.supported import is_supported, unsupported
+from hinan.trainer.torch_values import torch_value
 
 log = logging.getLogger("hinan")
 
@@ -127,28 +127,7 @@ class Capture:
             return self._by_parameter(found, path, value)
         if type(value) is np.ndarray and value.nbytes > INLINE_ARRAY_BYTES and value.dtype in _TENSOR_ARRAYS:
             return {"$ndarray": self._tensor(found, path, torch.from_numpy(_plain(value)))["$tensor"][0]}
-        return self._torch_value(path, value) or self._object(found, path, value)
-
-    def _torch_value(self, path: str, value: object) -> Json | None:
-        if isinstance(value, torch.Generator):
-            text = base64.b64encode(value.get_state().numpy().tobytes()).decode()
-            return {"$generator": [value.device.type, text]}
-        if (kind := random_kind(value)) is not None:
-            return {"$random": [kind, encode_value(random_state(value), lambda at, leaf: None, path)]}
-        if isinstance(value, torch.dtype):
-            return {"$dtype": str(value).removeprefix("torch.")}
-        if isinstance(value, torch.Size):
-            return {"$size": list(value)}
-        if isinstance(value, torch.device):
-            return {"$device": str(value)}
-        if isinstance(value, torch.utils.data.DataLoader) and not hasattr(value, "state_dict"):
-            raise CaptureError(
-                f"{path} is a plain DataLoader: it has no position that could be kept, and making its iterator draws from "
-                "the global generator. Use torchdata.stateful_dataloader.StatefulDataLoader, or an object of yours with "
-                "state_dict() and load_state_dict() that makes its iterator in load_state_dict().",
-                path=path,
-            )
-        return None
+        return torch_value(path, value) or self._object(found, path, value)
 
     def _object(self, found: Captured, path: str, value: object) -> Json | None:
         codec = codec_for(value)
@@ -321,46 +300,3 @@ def _is_plain_key(key: object) -> bool:
 
 def _is_flat(value: object) -> bool:
     return isinstance(value, torch.Tensor) and value.layout is torch.strided and value.is_contiguous()
-
-
-_SHARDED = ("DTensor", "ShardedTensor", "FlatParameter")
-
-
-def is_supported(tensor: torch.Tensor) -> bool:
-    """Whether a tensor has bytes of its own that can be copied. Asked for every tensor at every evacuation."""
-    return (
-        tensor.layout is torch.strided
-        and not (tensor.is_quantized or tensor.is_nested or tensor.is_meta)
-        and (
-            type(tensor) in (torch.Tensor, nn.Parameter)
-            or not (type(tensor).__name__ in _SHARDED or nn.parameter.is_lazy(tensor) or is_wrapper(tensor))
-        )
-    )
-
-
-def is_wrapper(tensor: torch.Tensor) -> bool:
-    """Whether a class answers for its tensors itself. Its bytes are in tensors inside, or nowhere: as where they lie torch
-    shows a null pointer, and a copy from there ends the process."""
-    return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
-
-
-def unsupported(path: str, tensor: torch.Tensor) -> CaptureError:
-    """Why a tensor cannot be kept: path, kind and the way out."""
-    kind = type(tensor).__name__
-    if kind in _SHARDED:
-        why = f"is sharded ({kind}); sharded state is not supported yet. Use replicated (DDP) or one-process state."
-    elif nn.parameter.is_lazy(tensor):
-        why = "belongs to a lazy module and has no values yet; run the module once first"
-    elif is_wrapper(tensor):
-        why = (
-            f"is a {kind}, a tensor subclass with a __torch_dispatch__ of its own: its bytes are in tensors that only it "
-            "knows. Keep those instead: by a state_dict() of the module or optimizer that gives them"
-        )
-    elif tensor.is_meta:
-        why = "is on the meta device and has no values; materialise it first"
-    else:
-        why = (
-            f"is a {tensor.layout} tensor{' (quantised)' if tensor.is_quantized else ''}; only dense strided tensors can "
-            "be kept. Keep its parts (indices, values) instead."
-        )
-    return CaptureError(f"{path} {why}", path=path)

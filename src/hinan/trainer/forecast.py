@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 from hinan.core.optimizer_state import KNOWN, StateTensor, state_of
 from hinan.formats.image import ITEM_BYTES, Entry, lay_out
 from hinan.formats.values import child
-from hinan.trainer.capture import INLINE_ARRAY_BYTES, is_supported
+from hinan.trainer.capture import INLINE_ARRAY_BYTES
 from hinan.trainer.device import RING_CHUNKS
 from hinan.trainer.layout import SAFETENSORS_WORD, make_plan
 from hinan.trainer.loading_modules import saves_itself
@@ -26,6 +26,7 @@ from hinan.trainer.loading_optimizers import is_plain
 from hinan.trainer.modules import unwrap
 from hinan.trainer.naming import optimizer_names, parameter_names
 from hinan.trainer.pieces import CHUNK_BYTES
+from hinan.trainer.supported import is_supported
 
 OWN_BYTES = 64 << 20
 """Most memory of hinan's own in a trainer beside the slots: buckets, temporaries (docs/design/ram-budget.md)."""

@@ -18,11 +18,17 @@ from torch import nn
 from hinan.core.errors import StructureError
 from hinan.formats.values import KEYED, Json, child
 from hinan.trainer.aliases import share_again
-from hinan.trainer.capture import is_wrapper
+from hinan.trainer.differences import (
+    refuse_other_groups,
+    refuse_other_keys,
+    refuse_other_names,
+    refuse_other_tensor,
+    refuse_other_way,
+)
 from hinan.trainer.gradients import parameters_of
 from hinan.trainer.holders import holders, refuse_parted
 from hinan.trainer.loader import keeps_position, load_loader
-from hinan.trainer.loading_optimizers import is_plain, load
+from hinan.trainer.loading_optimizers import load
 from hinan.trainer.making import Maker, kind_of
 from hinan.trainer.modules import ModuleTensors, unwrap
 from hinan.trainer.moments import Moment, settle
@@ -30,6 +36,7 @@ from hinan.trainer.naming import optimizer_names, parameter_names, parameters_by
 from hinan.trainer.rng import random_kind, set_random_state
 from hinan.trainer.saved import SavedTensors
 from hinan.trainer.scaler import scaler_state
+from hinan.trainer.supported import is_wrapper
 from hinan.trainer.writes import Copies, put_in_order
 
 log = logging.getLogger("hinan")
@@ -71,11 +78,7 @@ class Matcher:
         Raises:
             StructureError: names the path, and both sides.
         """
-        if missing := sorted(set(saved) - set(state)):
-            raise StructureError(f"the saved state has {missing}, the live one does not; add them to the state, or leave "
-                                 "them out on purpose with a new target")  # fmt: skip
-        if extra := sorted(set(state) - set(saved)):
-            raise StructureError(f"the live state has {extra}, the saved one does not; it was saved without them")
+        refuse_other_keys(saved, state)
         for key, json in saved.items():
             self._into(state, key, json, str(key))
         settle(self._moments, self._tensors, self._storages, self._maker.new_tensor)
@@ -201,22 +204,7 @@ class Matcher:
 
     def _tensor(self, live: torch.Tensor, name: str, path: str) -> None:
         saved = self._tensors[name]
-        if nn.parameter.is_lazy(live):
-            raise StructureError(
-                f"{path} belongs to a lazy module and has no values yet; run the module once before restore()", path=path
-            )
-        if is_wrapper(live):
-            raise StructureError(
-                f"{path} was saved from a tensor with bytes of its own and is a {type(live).__name__} now, whose bytes "
-                "only its class knows; convert it after restore()",
-                path=path,
-            )
-        if saved.dtype != live.dtype or saved.shape != live.shape:
-            raise StructureError(
-                f"{path} was saved as {saved.dtype} {tuple(saved.shape)} and is {live.dtype} {tuple(live.shape)} now; "
-                "nothing is cast or reshaped silently",
-                path=path,
-            )
+        refuse_other_tensor(path, saved, live)
         with torch._C.DisableTorchFunctionSubclass():  # a subclass of the user's is written as the plain tensor it is
             target = live.detach()
         self._placed[name] = target
@@ -249,10 +237,7 @@ class Matcher:
         names = ModuleTensors(bare)
         tensors, extras = names.read()
         saved = json["tensors"]
-        if difference := set(saved) ^ set(tensors):
-            name = min(difference)
-            where = "saved but not in the live module" if name in set(saved) else "in the live module but was not saved"
-            raise StructureError(f"{path}.{name} is {where} ({len(difference)} such names)", path=f"{path}.{name}")
+        refuse_other_names(path, saved, tensors)
         for name in saved:
             full = f"{path}.{name}"
             if names.is_its_own(name) and (names.is_saved_by_torch(name) or self._tensors[full].is_like(tensors[name])):
@@ -272,10 +257,8 @@ class Matcher:
         names = optimizer_names(live, self._known)
         groups = [[names[id(p)] for p in group["params"]] for group in live.param_groups]
         saved_groups = [group["params"] for group in json["groups"]]
-        if groups != saved_groups:
-            raise StructureError(_group_difference(path, saved_groups, groups), path=path)
-        if is_plain(live) == ("said" in json):
-            raise StructureError(_ways_differ(path, live), path=path)
+        refuse_other_groups(path, saved_groups, groups)
+        refuse_other_way(path, live, was_plain="said" not in json)
         if "said" in json:
             said = self._maker.given_to_optimizer(json["said"], next(parameters_of(live), None))
             self._loads.append(lambda: load(live, said))
@@ -325,25 +308,3 @@ class Matcher:
                 self._writes.append(lambda key=key, value=value: group.__setitem__(key, value))  # type: ignore[misc]
         for key in set(group) - set(options) - {"params", "param_names"}:
             log.warning("restore.default %s.%s was not saved; its value stays %r", path, key, group[key])
-
-
-def _ways_differ(path: str, live: torch.optim.Optimizer) -> str:
-    kind = type(live).__qualname__
-    if is_plain(live):
-        return (
-            f"{path} was saved by a state_dict() of its own or with hooks on saving and loading, and is a {kind} without "
-            "any now; make the optimizer of that class, and register its hooks, before restore()"
-        )
-    return (
-        f"{path} was saved as an optimizer of torch is, and is a {kind} with a state_dict() of its own or with hooks on "
-        "saving and loading now; make the optimizer as it was, and register such hooks after restore()"
-    )
-
-
-def _group_difference(path: str, saved: list[list[str]], live: list[list[str]]) -> str:
-    if len(saved) != len(live):
-        return f"{path} was saved with {len(saved)} parameter groups and has {len(live)} now"
-    for i, (a, b) in enumerate(zip(saved, live, strict=True)):
-        if difference := set(a) ^ set(b):
-            return f"{path}: group {i} differs in {min(difference)} ({len(difference)} such parameters)"
-    return f"{path}: the parameters of a group come in another order than they were saved in"
