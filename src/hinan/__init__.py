@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from hinan.core.errors import HinanError as HinanError
     from hinan.core.retention import Keep as Keep
-    from hinan.trainer.codecs import register_codec as register_codec
+    from hinan.trainer.evacuating.handle import Handle as Handle
     from hinan.trainer.evacuator import Evacuator as Evacuator
-    from hinan.trainer.handle import Handle as Handle
+    from hinan.trainer.state.codecs import register_codec as register_codec
 
 __version__ = "0.1.0"
 __all__ = ["Evacuator", "Handle", "HinanError", "Keep", "register_codec"]
 
 _HOME = {
     "Evacuator": "hinan.trainer.evacuator",
-    "Handle": "hinan.trainer.handle",
+    "Handle": "hinan.trainer.evacuating.handle",
     "HinanError": "hinan.core.errors",
     "Keep": "hinan.core.retention",
-    "register_codec": "hinan.trainer.codecs",
+    "register_codec": "hinan.trainer.state.codecs",
 }
 
 

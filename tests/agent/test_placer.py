@@ -25,10 +25,10 @@ from hinan.formats.records import OwnerRecord
 from hinan.host.numa import KernelMemory
 from hinan.tiers.arena import Arena
 from hinan.tiers.mapping import HUGE_BYTES
-from hinan.wire import sample
-from hinan.wire.case import Question
-from hinan.wire.check import check_machine
-from hinan.wire.model import Machine
+from hinan.wire.checks.case import Question
+from hinan.wire.checks.check import check_machine
+from hinan.wire.facts.model import Machine
+from hinan.wire.machine import sample
 from tests.harness.disks import Disks
 from tests.harness.place import HEADER, Place, live
 

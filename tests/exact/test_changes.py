@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from hinan.core.errors import CaptureError
-from hinan.trainer.capture import Capture
+from hinan.trainer.state.capture import Capture
 
 
 def three() -> nn.Module:

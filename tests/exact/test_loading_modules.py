@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from hinan.core.errors import StructureError
-from hinan.trainer.forecast import forecast
-from hinan.trainer.modules import ModuleTensors
+from hinan.trainer.attempt.forecast import forecast
+from hinan.trainer.state.modules import ModuleTensors
 from tests.exact.twins import Step, assert_resumes
 from tests.trainer.helpers import evacuate, install, through
 

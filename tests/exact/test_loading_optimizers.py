@@ -12,9 +12,9 @@ from torch import nn
 
 from hinan.core.errors import CaptureError, StructureError
 from hinan.formats.gating import gating
-from hinan.trainer.capture import Capture
-from hinan.trainer.forecast import forecast
-from hinan.trainer.loading_optimizers import is_plain
+from hinan.trainer.attempt.forecast import forecast
+from hinan.trainer.state.capture import Capture
+from hinan.trainer.state.loading_optimizers import is_plain
 from tests.exact.twins import Step, assert_resumes
 from tests.trainer.helpers import evacuate, through
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from hinan.core.errors import CaptureError, FormatError, StructureError
-from hinan.trainer.capture import Capture
+from hinan.trainer.state.capture import Capture
 from tests.exact.twins import Step, assert_resumes, assert_same, evacuated, everything, look, restored, seed
 from tests.trainer.helpers import evacuate, install
 

@@ -11,7 +11,7 @@ import torch
 from torch.optim import lr_scheduler as schedulers
 from torch.optim.swa_utils import SWALR, AveragedModel, get_ema_multi_avg_fn, get_swa_avg_fn
 
-from hinan.trainer.lateness import LateMovers
+from hinan.trainer.evacuating.lateness import LateMovers
 from tests.exact.twins import Step, assert_resumes
 
 BASES = {"LRScheduler", "_LRScheduler"}

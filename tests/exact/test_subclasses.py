@@ -11,8 +11,8 @@ from torch import nn
 from torch.testing._internal.two_tensor import TwoTensor
 
 from hinan.core.errors import CaptureError, StructureError
-from hinan.trainer.capture import Capture
-from hinan.trainer.forecast import forecast
+from hinan.trainer.attempt.forecast import forecast
+from hinan.trainer.state.capture import Capture
 from tests.exact.twins import evacuated, restored
 from tests.trainer.helpers import through
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from hinan.trainer.making import load_arrays
-from hinan.trainer.rng import set_rng_state
+from hinan.trainer.restoring.making import load_arrays
+from hinan.trainer.state.rng import set_rng_state
 from tests.trainer.helpers import bits, evacuate, install
 
 Step = Callable[[], object]

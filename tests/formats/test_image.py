@@ -19,7 +19,7 @@ from hinan.core.errors import FormatError, FormatFromFuture
 from hinan.formats.digest import box_records, chunks, damages
 from hinan.formats.image import ALIGNMENT_BYTES, ITEM_BYTES, PADDING_NAME, Entry, TensorView, lay_out, parse_header
 from hinan.formats.records import BoxRecord, ProvenRecord
-from hinan.trainer.layout import SAFETENSORS_WORD
+from hinan.trainer.state.layout import SAFETENSORS_WORD
 
 DTYPE = {word: dtype for dtype, word in SAFETENSORS_WORD.items()}
 

@@ -4,7 +4,7 @@ import itertools
 import random
 from pathlib import Path
 
-from hinan.plan.machines import MACHINES
+from hinan.plan.model.machines import MACHINES
 
 RACKY = Path(__file__).with_name("racky.json")
 """A failure table in which whole racks and jobs fail as often as processes do."""

@@ -8,17 +8,17 @@ from plan_command import LLAMA, ask, said
 from typer.testing import CliRunner
 
 from hinan.cli.main import app
-from hinan.plan.answer import answer
-from hinan.plan.collectives import (
+from hinan.plan.decision.answer import answer
+from hinan.plan.decision.nearest import solve_settings
+from hinan.plan.model.collectives import (
     hierarchical_allreduce_s,
     ring_with_slow_link_s,
     step_with_slow_rank_s,
     tree_allreduce_s,
 )
-from hinan.plan.failures import INFINITEHBD_COUNTS, LLAMA3, LLAMA3_COUNTS, TABLES, FailureClass, Tier, survives
-from hinan.plan.machines import MACHINES
-from hinan.plan.nearest import solve_settings
-from hinan.plan.origin import Kind
+from hinan.plan.model.failures import INFINITEHBD_COUNTS, LLAMA3, LLAMA3_COUNTS, TABLES, FailureClass, Tier, survives
+from hinan.plan.model.machines import MACHINES
+from hinan.plan.model.origin import Kind
 
 
 def test_the_json_has_its_keys() -> None:

@@ -5,15 +5,15 @@ from dataclasses import replace
 import pytest
 from plan_command import LLAMA, ask, said
 
-from hinan.plan.answer import answer
-from hinan.plan.binding import knobs
-from hinan.plan.costs import stall_s
-from hinan.plan.flips import drain_sets_from_gpus, each_step_below_s
-from hinan.plan.from_settings import scenario_from
-from hinan.plan.nearest import solve_settings
-from hinan.plan.scale import scale
-from hinan.plan.variants import drains_s
-from hinan.plan.webpage import _scale
+from hinan.plan.decision.answer import answer
+from hinan.plan.decision.binding import knobs
+from hinan.plan.decision.flips import drain_sets_from_gpus, each_step_below_s
+from hinan.plan.decision.nearest import solve_settings
+from hinan.plan.decision.scale import scale
+from hinan.plan.decision.variants import drains_s
+from hinan.plan.model.costs import stall_s
+from hinan.plan.observed.from_settings import scenario_from
+from hinan.plan.show.webpage import _scale
 
 WORDS = "gpus=16384 params=405B step=5s"
 

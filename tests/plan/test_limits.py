@@ -7,13 +7,13 @@ import pytest
 from drawn import RACKY, TIER_SETS, drawn
 from test_report_model import on_the_page
 
-from hinan.plan.binding import knobs
-from hinan.plan.checks import Infeasible
-from hinan.plan.demands import checked_design
-from hinan.plan.design import Design, restarts_s
-from hinan.plan.failures import Tier
-from hinan.plan.from_settings import scenario_from
-from hinan.plan.nearest import solve_settings
+from hinan.plan.decision.binding import knobs
+from hinan.plan.decision.demands import checked_design
+from hinan.plan.decision.design import Design, restarts_s
+from hinan.plan.decision.nearest import solve_settings
+from hinan.plan.model.checks import Infeasible
+from hinan.plan.model.failures import Tier
+from hinan.plan.observed.from_settings import scenario_from
 
 STORE_READS_FAST = "gpus=64 keep=1 ram=4TB store-bandwidth=5GB/s store-read-bandwidth=2000GB/s mtti=6h step=5s"
 RACKS = (

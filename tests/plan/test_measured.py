@@ -8,13 +8,13 @@ import pytest
 
 from hinan.core.errors import ConfigError
 from hinan.core.ids import StepId
-from hinan.plan.attempts import Attempt, Image, Save, clock_s
-from hinan.plan.failures import table
-from hinan.plan.from_settings import scenario_from
-from hinan.plan.measured import Figure, MeasuredRun, RunFacts, measure, together
-from hinan.plan.origin import Kind
-from hinan.plan.scale import scale
-from hinan.plan.webpage import _scale
+from hinan.plan.decision.scale import scale
+from hinan.plan.model.failures import table
+from hinan.plan.model.origin import Kind
+from hinan.plan.observed.attempts import Attempt, Image, Save, clock_s
+from hinan.plan.observed.from_settings import scenario_from
+from hinan.plan.observed.measured import Figure, MeasuredRun, RunFacts, measure, together
+from hinan.plan.show.webpage import _scale
 
 
 def save(attempt: int, step: int, held_s: float | None, *, stall_s: float = 0.1, drain_s: float = 3.0) -> Save:

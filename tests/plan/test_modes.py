@@ -12,13 +12,13 @@ from plan_command import LLAMA, ask
 from typer.testing import CliRunner
 
 from hinan.cli.main import app
-from hinan.plan.answer import answer
-from hinan.plan.checks import Infeasible
-from hinan.plan.demands import checked_design
-from hinan.plan.failures import Tier
-from hinan.plan.from_settings import scenario_from
-from hinan.plan.modes import compare_modes
-from hinan.plan.nearest import solve_settings
+from hinan.plan.decision.answer import answer
+from hinan.plan.decision.demands import checked_design
+from hinan.plan.decision.modes import compare_modes
+from hinan.plan.decision.nearest import solve_settings
+from hinan.plan.model.checks import Infeasible
+from hinan.plan.model.failures import Tier
+from hinan.plan.observed.from_settings import scenario_from
 
 
 @pytest.mark.parametrize(

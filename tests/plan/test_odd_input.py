@@ -11,12 +11,12 @@ from typer.testing import CliRunner
 
 from hinan.cli.main import app
 from hinan.core.errors import ConfigError
-from hinan.plan.checks import Infeasible
-from hinan.plan.failures import Tier
-from hinan.plan.formulas import spares_quantile
-from hinan.plan.nearest import solve_settings
-from hinan.plan.policy import Policy, TierPolicy, read_policy
-from hinan.plan.traces import read_trace
+from hinan.plan.decision.nearest import solve_settings
+from hinan.plan.intervals.formulas import spares_quantile
+from hinan.plan.model.checks import Infeasible
+from hinan.plan.model.failures import Tier
+from hinan.plan.observed.traces import read_trace
+from hinan.plan.simulated.policy import Policy, TierPolicy, read_policy
 
 EVENT = {"node_id": "n1", "event_time": 1.0, "event_type": "fault_start", "fault_type": {"Class": "GPU"}}
 

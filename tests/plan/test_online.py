@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hinan.core.errors import ConfigError
-from hinan.plan.formulas import exact_interval_s
-from hinan.plan.online import Measured, decide
-from hinan.plan.posterior import Prior
+from hinan.plan.intervals.formulas import exact_interval_s
+from hinan.plan.observed.online import Measured, decide
+from hinan.plan.observed.posterior import Prior
 
 HOUR_S = 3600.0
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from scipy.special import gammaincinv
 
 from hinan.core.errors import ConfigError
-from hinan.plan.posterior import SMALL_JOB_MTTI_S, Prior, gamma_quantile, posterior, prior_of
+from hinan.plan.observed.posterior import SMALL_JOB_MTTI_S, Prior, gamma_quantile, posterior, prior_of
 
 HOUR_S = 3600.0
 

@@ -13,18 +13,18 @@ from typer.testing import CliRunner
 
 from hinan.cli.main import app
 from hinan.core.errors import ConfigError
-from hinan.plan import formulas, joint
-from hinan.plan.answer import answer
-from hinan.plan.checks import Infeasible
-from hinan.plan.demands import checked_design
-from hinan.plan.design import bounds_of, build_levels
-from hinan.plan.exact import exact_ettr
-from hinan.plan.first_order import stall_ratio
-from hinan.plan.from_settings import scenario_from
-from hinan.plan.joint import solve, unrounded_intervals_s
-from hinan.plan.levels import Cause, Level
-from hinan.plan.nearest import solve_settings
-from hinan.plan.space import Bounds
+from hinan.plan.decision.answer import answer
+from hinan.plan.decision.demands import checked_design
+from hinan.plan.decision.design import bounds_of, build_levels
+from hinan.plan.decision.nearest import solve_settings
+from hinan.plan.intervals import formulas, joint
+from hinan.plan.intervals.exact import exact_ettr
+from hinan.plan.intervals.first_order import stall_ratio
+from hinan.plan.intervals.joint import solve, unrounded_intervals_s
+from hinan.plan.intervals.levels import Cause, Level
+from hinan.plan.intervals.space import Bounds
+from hinan.plan.model.checks import Infeasible
+from hinan.plan.observed.from_settings import scenario_from
 
 calm = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 seconds = st.floats(1e-3, 1e4)
@@ -199,7 +199,7 @@ def test_the_joint_optimum_beats_its_neighbours(rows: list[tuple[float, float]],
     levels = [Level(f"l{i}", c, (Cause("x", p, 60),)) for i, (c, p) in enumerate(rows)]
     best = solve(levels, Bounds())
     value = exact_ettr(levels, best)
-    from hinan.plan.levels import Pattern
+    from hinan.plan.intervals.levels import Pattern
 
     other = Pattern(best.work_s * factor, best.multiples)
     assert exact_ettr(levels, other) <= value + 1e-9

@@ -2,8 +2,8 @@
 
 import pytest
 
-from hinan.plan.checks import Infeasible
-from hinan.plan.nearest import solve_settings
+from hinan.plan.decision.nearest import solve_settings
+from hinan.plan.model.checks import Infeasible
 
 
 @pytest.mark.parametrize(

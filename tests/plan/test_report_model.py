@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from hinan.plan.answer import answer
-from hinan.plan.checks import Infeasible
-from hinan.plan.nearest import solve_settings
-from hinan.plan.webpage import MODEL, model, report
+from hinan.plan.decision.answer import answer
+from hinan.plan.decision.nearest import solve_settings
+from hinan.plan.model.checks import Infeasible
+from hinan.plan.show.webpage import MODEL, model, report
 
 LLAMA = "gpus=16384 params=405B step=5s"
 
@@ -60,7 +60,7 @@ def test_the_model_is_in_the_page() -> None:
     page = report(answer(scenario, design))
     data, _ = json.JSONDecoder().raw_decode(page, page.index('{"subtitle"'))
     assert model(scenario).items() <= data.items()
-    assert all(files("hinan.plan").joinpath(part).read_text(encoding="utf-8") in page for part in MODEL)
+    assert all(files("hinan.plan.show").joinpath(part).read_text(encoding="utf-8") in page for part in MODEL)
 
 
 def test_sliders_refuse_what_the_plan_refuses() -> None:
@@ -87,7 +87,7 @@ def on_the_page(words: str, knobs: list[dict[str, float]]) -> list[Any]:
 
 def run_page(node: str, data: dict[str, Any], knobs: list[dict[str, float]]) -> list[Any]:
     """What the page's own scripts say of what is embedded in it."""
-    script = "".join(files("hinan.plan").joinpath(part).read_text(encoding="utf-8") for part in MODEL) + (
+    script = "".join(files("hinan.plan.show").joinpath(part).read_text(encoding="utf-8") for part in MODEL) + (
         f"\nconst D = {json.dumps(data)}, all = {json.dumps(knobs)}, one = {{ mtti: 1, stall: 1, drain: 1, restart: 1 }};"
         "const found = all.map(knobs => design(D.variants, { ...one, ...knobs }, D.verify, D.bounds, D.limits));"
         "console.log(JSON.stringify(found.map(d => [d.taus, d.ettr, d.impossible])));"

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hinan.plan.attempts import Failures
-from hinan.plan.interference import INTERFERENCE_RATIO
-from hinan.plan.online import MAX_OVERHEAD_RATIO
-from hinan.plan.running import Intervals, RunningJob, inputs, intervals, lost, rates
+from hinan.plan.model.interference import INTERFERENCE_RATIO
+from hinan.plan.observed.attempts import Failures
+from hinan.plan.observed.online import MAX_OVERHEAD_RATIO
+from hinan.plan.observed.running import Intervals, RunningJob, inputs, intervals, lost, rates
 
 HOUR_S = 3600.0
 JOB = RunningJob(step_s=0.5, stall_s=0.02, drain_s=10.0, observed_s=HOUR_S)

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from drawn import drawn
 
-from hinan.plan.checks import Infeasible
-from hinan.plan.exact import exact_ettr, exact_ettrs
-from hinan.plan.joint import solve
-from hinan.plan.levels import Cause, Level
-from hinan.plan.nearest import solve_settings
-from hinan.plan.space import Bounds, Rows
+from hinan.plan.decision.nearest import solve_settings
+from hinan.plan.intervals.exact import exact_ettr, exact_ettrs
+from hinan.plan.intervals.joint import solve
+from hinan.plan.intervals.levels import Cause, Level
+from hinan.plan.intervals.space import Bounds, Rows
+from hinan.plan.model.checks import Infeasible
 
 STEPS, MULTIPLES = 40, 40
 

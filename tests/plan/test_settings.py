@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from hinan.cli.main import app
 from hinan.core.errors import ConfigError
-from hinan.plan.settings import SETTINGS
+from hinan.plan.model.settings import SETTINGS
 
 
 def test_a_link_sold_in_bits_is_priced_in_bytes() -> None:

@@ -10,10 +10,10 @@ from hinan.core.ids import StepId
 from hinan.core.lineage import History, Resume, lineage
 from hinan.core.slot import Phase, Slot
 from hinan.core.watermark import must_stay, slot_to_lease, watermark
-from hinan.plan.answer import answer
-from hinan.plan.explain import explain
-from hinan.plan.nearest import solve_settings
-from hinan.plan.slots import FEWEST, FREE_SAVES_KEPT, FREE_SAVES_PASSING, Slots, older_steps
+from hinan.plan.decision.answer import answer
+from hinan.plan.decision.nearest import solve_settings
+from hinan.plan.decision.slots import FEWEST, FREE_SAVES_KEPT, FREE_SAVES_PASSING, Slots, older_steps
+from hinan.plan.show.explain import explain
 
 
 def slots_taken(every: list[int], drains: list[int], copy: int) -> int:

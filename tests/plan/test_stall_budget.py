@@ -5,10 +5,10 @@ import random
 import pytest
 from drawn import drawn
 
-from hinan.plan.checks import Infeasible
-from hinan.plan.demands import checked_design
-from hinan.plan.from_settings import scenario_from
-from hinan.plan.nearest import solve_settings
+from hinan.plan.decision.demands import checked_design
+from hinan.plan.decision.nearest import solve_settings
+from hinan.plan.model.checks import Infeasible
+from hinan.plan.observed.from_settings import scenario_from
 
 
 def no_given_interval_keeps_more(seed: int, count: int) -> None:

@@ -8,9 +8,9 @@ from plan_command import LLAMA, ask, said
 from typer.testing import CliRunner
 
 from hinan.cli.main import app
-from hinan.plan.answer import answer
-from hinan.plan.nearest import solve_settings
-from hinan.plan.terminal import table
+from hinan.plan.decision.answer import answer
+from hinan.plan.decision.nearest import solve_settings
+from hinan.plan.show.terminal import table
 
 
 def test_explain_lists_every_input_with_value_kind_and_source() -> None:

@@ -10,12 +10,12 @@ from typer.testing import CliRunner, Result
 
 from hinan.cli.main import app
 from hinan.core.errors import ConfigError
-from hinan.plan.arrivals import Replay
-from hinan.plan.collectives import recovered_ratio, straggler_slowdown
-from hinan.plan.failures import INFINITEHBD, INFINITEHBD_NODES_BY_FAULTS
-from hinan.plan.formulas import exact_interval_s
-from hinan.plan.montecarlo import Track, simulate
-from hinan.plan.traces import Trace, faults_per_node, job_mtti_s, read_trace, table_of, weibull_shape
+from hinan.plan.intervals.arrivals import Replay
+from hinan.plan.intervals.formulas import exact_interval_s
+from hinan.plan.intervals.montecarlo import Track, simulate
+from hinan.plan.model.collectives import recovered_ratio, straggler_slowdown
+from hinan.plan.model.failures import INFINITEHBD, INFINITEHBD_NODES_BY_FAULTS
+from hinan.plan.observed.traces import Trace, faults_per_node, job_mtti_s, read_trace, table_of, weibull_shape
 
 DAY_S = 86_400.0
 _FOLDERS = [os.environ.get("HINAN_SHARED", ""), str(Path(__file__).parents[3] / "shared")]

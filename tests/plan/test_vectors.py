@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from hinan.cli.main import app
 from hinan.core.errors import ConfigError
-from hinan.plan.kinds import KINDS, compute
-from hinan.plan.vectors import VECTORS, Vector, run
+from hinan.plan.selfcheck.kinds import KINDS, compute
+from hinan.plan.selfcheck.vectors import VECTORS, Vector, run
 
 _done: dict[str, dict[str, float]] = {}
 

@@ -10,22 +10,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import hinan.plan.arrivals
-import hinan.plan.montecarlo
-import hinan.plan.witnesses
-from hinan.plan import formulas
-from hinan.plan.answer import answer, to_json
-from hinan.plan.arrivals import Bursts, Exponential, Lemons, Racks, Replay, Weibull
-from hinan.plan.exact import exact_ettr
-from hinan.plan.explain import explain
-from hinan.plan.first_order import first_order_loss
-from hinan.plan.joint import solve
-from hinan.plan.levels import Cause, Level, Pattern
-from hinan.plan.montecarlo import Track, simulate
-from hinan.plan.nearest import solve_settings
-from hinan.plan.space import Bounds
-from hinan.plan.terminal import table
-from hinan.plan.witnesses import question, seed_of
+import hinan.plan.decision.witnesses
+import hinan.plan.intervals.arrivals
+import hinan.plan.intervals.montecarlo
+from hinan.plan.decision.answer import answer, to_json
+from hinan.plan.decision.nearest import solve_settings
+from hinan.plan.decision.witnesses import question, seed_of
+from hinan.plan.intervals import formulas
+from hinan.plan.intervals.arrivals import Bursts, Exponential, Lemons, Racks, Replay, Weibull
+from hinan.plan.intervals.exact import exact_ettr
+from hinan.plan.intervals.first_order import first_order_loss
+from hinan.plan.intervals.joint import solve
+from hinan.plan.intervals.levels import Cause, Level, Pattern
+from hinan.plan.intervals.montecarlo import Track, simulate
+from hinan.plan.intervals.space import Bounds
+from hinan.plan.show.explain import explain
+from hinan.plan.show.terminal import table
 
 YEAR_S = 365 * 86_400
 
@@ -134,8 +134,8 @@ def test_the_exact_form_is_withheld_beyond_its_range() -> None:
 def test_witnesses_that_disagree_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """An exact form that is off by a hundredth is withheld, and no other arrivals are blamed for it."""
     scenario, design = solve_settings({"gpus": "16384", "params": "405B", "step": "5s"})
-    right = hinan.plan.witnesses.exact_ettr
-    monkeypatch.setattr(hinan.plan.witnesses, "exact_ettr", lambda levels, pattern: right(levels, pattern) - 0.01)
+    right = hinan.plan.decision.witnesses.exact_ettr
+    monkeypatch.setattr(hinan.plan.decision.witnesses, "exact_ettr", lambda levels, pattern: right(levels, pattern) - 0.01)
     found = answer(scenario, design)
     assert found.witnesses.exact is None
     assert not found.witnesses.agree
@@ -205,7 +205,7 @@ def test_first_order_is_close_where_losses_are_small() -> None:
 
 def test_the_simulation_imports_nothing_of_the_forms() -> None:
     """Independence: montecarlo.py and arrivals.py import only numpy, the standard library and the error class."""
-    for module in (hinan.plan.montecarlo, hinan.plan.arrivals):
+    for module in (hinan.plan.intervals.montecarlo, hinan.plan.intervals.arrivals):
         tree = ast.parse(Path(module.__file__ or "").read_text(encoding="utf-8"))
         imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
         assert {name for name in imported if name.startswith("hinan")} <= {"hinan.core.errors"}

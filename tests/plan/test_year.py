@@ -11,13 +11,13 @@ from typer.testing import CliRunner
 
 from hinan.cli.main import app
 from hinan.core.errors import ConfigError
-from hinan.plan.failures import FailureClass, Tier
-from hinan.plan.nearest import solve_settings
-from hinan.plan.policy import Policy, TierPolicy, planned, read_policy
-from hinan.plan.scenario import RESTARTS
-from hinan.plan.simulate import cluster_of, compare, job_of, to_json, to_text
-from hinan.plan.world import YEAR_S, Cluster, Happening, schedule
-from hinan.plan.year import Job, Year
+from hinan.plan.decision.nearest import solve_settings
+from hinan.plan.model.failures import FailureClass, Tier
+from hinan.plan.model.scenario import RESTARTS
+from hinan.plan.simulated.policy import Policy, TierPolicy, planned, read_policy
+from hinan.plan.simulated.simulate import cluster_of, compare, job_of, to_json, to_text
+from hinan.plan.simulated.world import YEAR_S, Cluster, Happening, schedule
+from hinan.plan.simulated.year import Job, Year
 
 WORDS = {"gpus": "16384", "params": "405B", "step": "5s"}
 JOB = Job(16, compute_s=4.0, allreduce_s=1.0, parts=RESTARTS, init_extra_s=0.0, latency_s=100.0, total_restart_s=30.0)

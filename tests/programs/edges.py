@@ -23,7 +23,8 @@ from safetensors import safe_open
 
 import hinan
 from hinan.core.errors import ConfigError, SavingError
-from hinan.trainer import ending, overlap
+from hinan.trainer import ending
+from hinan.trainer.evacuating import overlap
 from tests.harness.job import until
 from tests.harness.threads import names_of_threads
 from tests.programs.torture import start_held_agents

@@ -16,11 +16,12 @@ import torch
 
 import hinan
 from hinan.tiers.mapping import read_header
-from hinan.trainer import evacuation, flight, hostport
-from hinan.trainer.capture import Capture
-from hinan.trainer.copying import Copying, Lanes, SlotMap
-from hinan.trainer.layout import Plan
-from hinan.trainer.saved import SavedTensors
+from hinan.trainer.evacuating import evacuation, flight
+from hinan.trainer.evacuating.copying import Copying, Lanes, SlotMap
+from hinan.trainer.ports import hostport
+from hinan.trainer.restoring.saved import SavedTensors
+from hinan.trainer.state.capture import Capture
+from hinan.trainer.state.layout import Plan
 from tests.programs.loops_of_optimizers import Loop
 from tests.programs.overlap_loops import KINDS
 

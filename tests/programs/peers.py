@@ -15,7 +15,8 @@ import torch.distributed as dist
 import hinan
 from hinan.host import mounts
 from hinan.tiers.reading import Reading
-from hinan.trainer import liaison, restore
+from hinan.trainer.attempt import liaison
+from hinan.trainer.restoring import restore
 from tests.programs import stale
 from tests.programs.agent import wait_while
 from tests.programs.small import begin, error_of, tell

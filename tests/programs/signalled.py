@@ -14,8 +14,8 @@ import torch
 
 import hinan
 from hinan.core.errors import ConfigError
-from hinan.trainer import hostport
-from hinan.trainer.waking import Once
+from hinan.trainer.ports import hostport
+from hinan.trainer.ports.waking import Once
 
 
 class Preempted(Exception):

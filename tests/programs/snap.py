@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 import hinan
-from hinan.trainer import evacuation, hostport
-from hinan.trainer.gate import Gate
+from hinan.trainer.evacuating import evacuation
+from hinan.trainer.evacuating.gate import Gate
+from hinan.trainer.ports import hostport
 from tests.programs import loop
 
 

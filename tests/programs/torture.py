@@ -10,7 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from hinan.host import spawn
-from hinan.trainer import evacuation, evacuator, hostport, restore, start
+from hinan.trainer import evacuator
+from hinan.trainer.attempt import start
+from hinan.trainer.evacuating import evacuation
+from hinan.trainer.ports import hostport
+from hinan.trainer.restoring import restore
 from tests.programs import loop
 from tests.programs.lines import Lines
 from tests.programs.points import around, reach

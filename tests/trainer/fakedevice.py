@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from hinan.trainer.device import AcceleratorPort
+from hinan.trainer.ports.device import AcceleratorPort
 
 
 class FakeEvent:

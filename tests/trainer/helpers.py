@@ -8,14 +8,14 @@ import msgspec
 import torch
 
 from hinan.tiers.mapping import read_header
-from hinan.trainer.capture import Capture
-from hinan.trainer.copying import Copying, SlotMap, enqueue, lanes
-from hinan.trainer.device import DevicePort
-from hinan.trainer.hostport import CpuPort
-from hinan.trainer.install import Matcher
-from hinan.trainer.inventory import Inventory
-from hinan.trainer.layout import Plan, make_plan
-from hinan.trainer.saved import SavedTensors
+from hinan.trainer.evacuating.copying import Copying, SlotMap, enqueue, lanes
+from hinan.trainer.ports.device import DevicePort
+from hinan.trainer.ports.hostport import CpuPort
+from hinan.trainer.restoring.install import Matcher
+from hinan.trainer.restoring.saved import SavedTensors
+from hinan.trainer.state.capture import Capture
+from hinan.trainer.state.inventory import Inventory
+from hinan.trainer.state.layout import Plan, make_plan
 
 
 def evacuate(state: dict[str, Any], port: DevicePort | None = None) -> tuple[bytearray, dict[str, Any], Plan]:

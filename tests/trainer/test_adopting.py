@@ -16,9 +16,9 @@ import torch
 
 from hinan.tiers import mapping
 from hinan.tiers.mapping import anonymous, let_go, read_header, take_out
-from hinan.trainer import saved as saved_module
-from hinan.trainer.install import Matcher
-from hinan.trainer.saved import SavedTensors
+from hinan.trainer.restoring import saved as saved_module
+from hinan.trainer.restoring.install import Matcher
+from hinan.trainer.restoring.saved import SavedTensors
 from tests.trainer.helpers import bits, evacuate
 
 LARGE = (1100, 1000)

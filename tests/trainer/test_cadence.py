@@ -10,9 +10,9 @@ import pytest
 
 from hinan.core.cadence import Cadence, parse_every
 from hinan.formats.records import CadenceRecord
-from hinan.plan.running import RunningJob
+from hinan.plan.observed.running import RunningJob
 from hinan.tiers.arena import Arena
-from hinan.trainer.cadence import CadenceKeeper
+from hinan.trainer.attempt.cadence import CadenceKeeper
 
 FAST = RunningJob(step_s=0.1, stall_s=0.01, drain_s=0.5)
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from hinan.formats.image import SMALL_BYTES
-from hinan.trainer.capture import Capture
-from hinan.trainer.copying import Copying, SlotMap, enqueue, lanes
-from hinan.trainer.layout import Plan, make_plan
-from hinan.trainer.pieces import BUCKET_BYTES, CHUNK_BYTES
+from hinan.trainer.evacuating.copying import Copying, SlotMap, enqueue, lanes
+from hinan.trainer.ports.pieces import BUCKET_BYTES, CHUNK_BYTES
+from hinan.trainer.state.capture import Capture
+from hinan.trainer.state.layout import Plan, make_plan
 from tests.trainer.fakedevice import FakeDriver, FakePort
 
 
@@ -111,7 +111,7 @@ def test_a_bucket_is_bounded() -> None:
 
 def test_pinning_goes_in_chunks_and_is_undone_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """One registration a chunk; if one is refused all are taken back, the error is cleared, and copies bounce."""
-    monkeypatch.setattr("hinan.trainer.device.PIN_CHUNK_BYTES", 1 << 10)
+    monkeypatch.setattr("hinan.trainer.ports.device.PIN_CHUNK_BYTES", 1 << 10)
     driver = FakeDriver()
     port = FakePort(driver)
     port.pin(4096, 2500)

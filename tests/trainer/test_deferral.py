@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from hinan.trainer.deferral import SHORTEST_PATIENCE_STEPS, Deferral, Pending
+from hinan.trainer.evacuating.deferral import SHORTEST_PATIENCE_STEPS, Deferral, Pending
 
 Look = Callable[[int], list[Pending]]
 PATIENCE = SHORTEST_PATIENCE_STEPS

@@ -12,7 +12,7 @@ from hinan.core.budget import MARGIN_BYTES, Limit, Need, slots_that_fit
 from hinan.core.errors import BudgetError
 from hinan.formats.records import OwnerRecord
 from hinan.tiers.arena import Arena
-from hinan.trainer.device import PIN_CHUNK_BYTES, AcceleratorPort
+from hinan.trainer.ports.device import PIN_CHUNK_BYTES, AcceleratorPort
 from tests.harness.disks import Disks
 
 GIB = 1 << 30

@@ -7,7 +7,7 @@ import pytest
 from hinan.core.errors import AgentError, Fenced, HinanError
 from hinan.core.ids import StepId
 from hinan.trainer.ending import end_without_close
-from hinan.trainer.handle import Handle
+from hinan.trainer.evacuating.handle import Handle
 
 
 @pytest.mark.parametrize(

@@ -16,16 +16,19 @@ from typing import Any
 import pytest
 import torch
 
+import hinan.trainer
 from hinan.core.errors import SavingError
 from hinan.core.ids import StepId
-from hinan.trainer import hostport
-from hinan.trainer.capture import Capture
-from hinan.trainer.copying import Copying, SlotMap, enqueue, lanes
-from hinan.trainer.evacuation import Evacuation
-from hinan.trainer.flight import Flight, bits, moved, watch, watch_bits
-from hinan.trainer.handle import Handle
-from hinan.trainer.hostport import CpuPort
-from hinan.trainer.layout import make_plan
+from hinan.trainer.evacuating.copying import Copying, SlotMap, enqueue, lanes
+from hinan.trainer.evacuating.evacuation import Evacuation
+from hinan.trainer.evacuating.flight import Flight, bits, moved, watch, watch_bits
+from hinan.trainer.evacuating.handle import Handle
+from hinan.trainer.ports import hostport
+from hinan.trainer.ports.hostport import CpuPort
+from hinan.trainer.state.capture import Capture
+from hinan.trainer.state.layout import make_plan
+
+TRAINER = os.path.dirname(hinan.trainer.__file__)
 
 
 def started(tensor: torch.Tensor) -> Copying:
@@ -117,7 +120,7 @@ def interrupted_at(line: int, flight: Flight) -> Iterator[list[str]]:
     def trace(frame: FrameType, event: str, _: object) -> Any:
         nonlocal left
         path = frame.f_code.co_filename
-        if where or os.path.dirname(path) != os.path.dirname(hostport.__file__):
+        if where or not path.startswith(TRAINER):
             return None
         # Not where a `with` statement is left: Python lets no signal's handler in between body and `__exit__`.
         if event == "line" and not linecache.getline(path, frame.f_lineno).lstrip().startswith("with "):

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from hinan.core.optimizer_state import KNOWN
-from hinan.trainer.forecast import RING_CHUNKS, forecast, ring_bytes
-from hinan.trainer.pieces import CHUNK_BYTES
+from hinan.trainer.attempt.forecast import RING_CHUNKS, forecast, ring_bytes
+from hinan.trainer.ports.pieces import CHUNK_BYTES
 from tests.trainer.helpers import evacuate
 
 ALIGNMENT = 4096

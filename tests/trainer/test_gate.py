@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import nn
 
-from hinan.trainer import gate as gates
-from hinan.trainer.capture import BY_HAND, Capture
-from hinan.trainer.deferral import SHORTEST_PATIENCE_STEPS
-from hinan.trainer.gate import Gate
-from hinan.trainer.hostport import CpuPort
-from hinan.trainer.layout import make_plan
-from hinan.trainer.overlap import NOTICE_AFTER, Overlap, gates_of
+from hinan.trainer.evacuating import gate as gates
+from hinan.trainer.evacuating.deferral import SHORTEST_PATIENCE_STEPS
+from hinan.trainer.evacuating.gate import Gate
+from hinan.trainer.evacuating.overlap import NOTICE_AFTER, Overlap, gates_of
+from hinan.trainer.ports.hostport import CpuPort
+from hinan.trainer.state.capture import BY_HAND, Capture
+from hinan.trainer.state.layout import make_plan
 
 
 def trained(gate: Gate, optimizer: torch.optim.Optimizer) -> None:

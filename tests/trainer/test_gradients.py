@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from hinan.trainer import gate as gates
-from hinan.trainer.capture import Capture
-from hinan.trainer.gate import Gate
-from hinan.trainer.gradients import SAMPLE, Gradients, are_zero, note
+from hinan.trainer.evacuating import gate as gates
+from hinan.trainer.evacuating.gate import Gate
+from hinan.trainer.evacuating.gradients import SAMPLE, Gradients, are_zero, note
+from hinan.trainer.state.capture import Capture
 
 
 def made(count: int) -> tuple[list[nn.Parameter], torch.optim.Optimizer, Gradients]:

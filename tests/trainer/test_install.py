@@ -16,10 +16,10 @@ import torch
 
 import hinan
 from hinan.core.errors import CaptureError, StructureError
-from hinan.trainer import writes
-from hinan.trainer.capture import Capture
-from hinan.trainer.install import Matcher
-from hinan.trainer.saved import HUGE_BYTES, SavedTensor
+from hinan.trainer.restoring import writes
+from hinan.trainer.restoring.install import Matcher
+from hinan.trainer.restoring.saved import HUGE_BYTES, SavedTensor
+from hinan.trainer.state.capture import Capture
 from tests.trainer.helpers import bits, evacuate, install, saved_tensors, through
 
 

@@ -13,8 +13,8 @@ import pytest
 from hinan.core.errors import AgentError
 from hinan.formats import messages as m
 from hinan.host.rpc import AgentClient
-from hinan.trainer import liaison as liaison_module
-from hinan.trainer.liaison import Liaison, Place
+from hinan.trainer.attempt import liaison as liaison_module
+from hinan.trainer.attempt.liaison import Liaison, Place
 
 
 def hello(holding: list[str]) -> m.Hello:

@@ -9,11 +9,11 @@ import pytest
 
 from hinan.core.ids import StepId
 from hinan.formats.records import ClaimRecord, ClosedRecord, ResumeRecord, now_text
-from hinan.plan.attempts import Attempt, Failures, Image, Save
+from hinan.plan.observed.attempts import Attempt, Failures, Image, Save
 from hinan.tiers.arena import Arena
 from hinan.tiers.target import Target
-from hinan.trainer.pace import Pace
-from hinan.trainer.past import Past, past_of
+from hinan.trainer.attempt.pace import Pace
+from hinan.trainer.attempt.past import Past, past_of
 
 
 def run(pace: Pace, steps: int, step_s: float = 0.5, start_s: float | None = None) -> None:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import torch
 
-from hinan.trainer.device import _address, pci_address
+from hinan.trainer.ports.device import _address, pci_address
 
 
 def test_a_state_on_the_cpu_has_no_device() -> None:

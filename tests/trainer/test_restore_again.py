@@ -15,8 +15,8 @@ from hinan.core.errors import BudgetError, ConfigError
 from hinan.core.ids import StepId
 from hinan.formats.records import ResumeRecord
 from hinan.tiers.attempts import Attempts
-from hinan.trainer import saved as saved_module
-from hinan.trainer.restore import Restore
+from hinan.trainer.restoring import saved as saved_module
+from hinan.trainer.restoring.restore import Restore
 from tests.trainer.helpers import evacuate, saved_tensors
 
 
@@ -47,7 +47,7 @@ def restore(tmp_path: Path) -> Any:
 def test_an_interrupted_restore_finds_its_own_record(restore: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     restore._publish_resume(StepId(2, 8), "ram")
     standing = (tmp_path / "attempts" / "000003.resume").read_bytes()
-    monkeypatch.setattr("hinan.trainer.restore.now_text", lambda: "2030-01-01T00:00:00Z")
+    monkeypatch.setattr("hinan.trainer.restoring.restore.now_text", lambda: "2030-01-01T00:00:00Z")
     restore._publish_resume(StepId(2, 8), "target")
     assert (tmp_path / "attempts" / "000003.resume").read_bytes() == standing
     with pytest.raises(ConfigError, match="Make a new Evacuator"):

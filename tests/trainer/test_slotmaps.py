@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from hinan.tiers.arena import Arena
-from hinan.trainer.slotmaps import SlotMaps
+from hinan.trainer.evacuating.slotmaps import SlotMaps
 from tests.trainer.fakedevice import FakeDriver, FakePort
 
 

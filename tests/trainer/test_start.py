@@ -13,7 +13,7 @@ from hinan.host.node import node_name
 from hinan.host.process import process
 from hinan.tiers.arena import Arena
 from hinan.tiers.target import Target
-from hinan.trainer import start
+from hinan.trainer.attempt import start
 
 
 def test_the_loser_of_a_claim_looks_who_won(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

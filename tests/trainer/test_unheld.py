@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from hinan.trainer.capture import Capture
-from hinan.trainer.gate import Gate
-from hinan.trainer.unheld import Unheld, is_of, trace
+from hinan.trainer.evacuating.gate import Gate
+from hinan.trainer.evacuating.unheld import Unheld, is_of, trace
+from hinan.trainer.state.capture import Capture
 
 
 @pytest.fixture

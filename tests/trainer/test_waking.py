@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import hinan
-from hinan.trainer.waking import Bell, Once
+from hinan.trainer.ports.waking import Bell, Once
 
 PYTHON_LOCKS = ("threading.Event", "threading.Condition", "threading.Semaphore", "threading.Barrier", "queue.Queue")
 SOURCES = Path(hinan.__file__).parent
@@ -108,7 +108,7 @@ def test_no_lock_that_is_written_in_python(package: str) -> None:
     """The training thread runs this code, and a handler of its signals may raise anywhere in it."""
     uses = [
         f"{path.name}:{node.lineno}"
-        for path in (SOURCES / package).glob("*.py")
+        for path in (SOURCES / package).rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute) and ast.unparse(node) in PYTHON_LOCKS
     ]
@@ -124,7 +124,7 @@ BELOW_NO_HANDLER = {"worker.py:_run", "reading.py:_work", "flight.py:land", "lia
 def test_no_error_of_a_handler_is_taken_for_ours(package: str) -> None:
     """Whoever catches an error of the system's and does not pass it on says `ours`."""
     found = []
-    for path in (SOURCES / package).glob("*.py"):
+    for path in (SOURCES / package).rglob("*.py"):
         for function in ast.walk(ast.parse(path.read_text())):
             if isinstance(function, ast.FunctionDef) and f"{path.name}:{function.name}" not in BELOW_NO_HANDLER:
                 found += [f"{path.name}:{node.lineno}" for node in ast.walk(function) if _swallows(node)]

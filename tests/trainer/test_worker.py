@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hinan.trainer.worker import Worker
+from hinan.trainer.ports.worker import Worker
 from tests.harness.job import until
 from tests.harness.threads import names_of_threads
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from wire_captured import shared_folder
 
-from hinan.wire import sources
-from hinan.wire.model import Machine
+from hinan.wire.facts.model import Machine
+from hinan.wire.machine import sources
 
 pytest.register_assert_rewrite("wire_answers_outputs", "wire_answers_topologies")  # asserts that fail with the values
 

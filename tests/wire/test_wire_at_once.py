@@ -8,11 +8,11 @@ import pytest
 from test_wire_shares import SHARED
 from wire_machines import GB, machine, near, report, reports
 
-from hinan.wire.case import Question
-from hinan.wire.check import check_machine
-from hinan.wire.measured import at_once_counts
-from hinan.wire.rates import rate_of
-from hinan.wire.render import render, render_all
+from hinan.wire.checks.case import Question
+from hinan.wire.checks.check import check_machine
+from hinan.wire.checks.measured import at_once_counts
+from hinan.wire.show.rates import rate_of
+from hinan.wire.show.render import render, render_all
 
 NUMACTL = """\
 available: 2 nodes (0-1)

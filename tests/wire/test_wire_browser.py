@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 import wire_dumps as dumps
 
-from hinan.wire import picture, sample, sources
-from hinan.wire.case import Question
-from hinan.wire.model import Machine
-from hinan.wire.report import report_gpu
+from hinan.wire.checks.case import Question
+from hinan.wire.facts.model import Machine
+from hinan.wire.machine import sample, sources
+from hinan.wire.show import picture
+from hinan.wire.show.report import report_gpu
 
 pytestmark = pytest.mark.slow
 image = pytest.importorskip("PIL.Image", reason="pillow is in the browser extra")

@@ -7,8 +7,8 @@ import wire_dumps as dumps
 from wire_machines import machine
 
 from hinan.core.errors import FormatError, FormatFromFuture
-from hinan.wire import capture, sample, sources
-from hinan.wire.model import Machine
+from hinan.wire.facts.model import Machine
+from hinan.wire.machine import capture, sample, sources
 
 
 @pytest.mark.parametrize("raw", dumps.ALL_TEXTS)

@@ -4,12 +4,12 @@ import msgspec
 import pytest
 import wire_dumps as dumps
 
-from hinan.wire import capture, sources
-from hinan.wire.case import Question
-from hinan.wire.check import check_machine
-from hinan.wire.model import IommuMode
-from hinan.wire.render import render
-from hinan.wire.report import report_gpu
+from hinan.wire.checks.case import Question
+from hinan.wire.checks.check import check_machine
+from hinan.wire.facts.model import IommuMode
+from hinan.wire.machine import capture, sources
+from hinan.wire.show.render import render
+from hinan.wire.show.report import report_gpu
 
 
 def codes(text: str, *more: str, **question: object) -> list[str]:

@@ -7,11 +7,11 @@ import wire_dumps as dumps
 from wire_machines import machine as machine_of
 from wire_machines import report
 
-from hinan.wire import capture, sources
-from hinan.wire.case import Question
-from hinan.wire.check import check_machine
-from hinan.wire.model import Machine
-from hinan.wire.report import report_gpu
+from hinan.wire.checks.case import Question
+from hinan.wire.checks.check import check_machine
+from hinan.wire.facts.model import Machine
+from hinan.wire.machine import capture, sources
+from hinan.wire.show.report import report_gpu
 
 GRACE = """\
 0009:00:00.0 PCI bridge [0604]: NVIDIA Corporation Root Port [10de:22b2] (prog-if 00 [Normal decode])

@@ -4,14 +4,14 @@ import msgspec
 import pytest
 import wire_dumps as dumps
 
-from hinan.wire import sample, sources
-from hinan.wire.case import Question
-from hinan.wire.decode import Route, route_write
-from hinan.wire.explain import Explanation, Told, explain, lines
-from hinan.wire.model import IomemRange, IommuMode, Machine
-from hinan.wire.peer import distance
-from hinan.wire.render import render
-from hinan.wire.report import report_gpu
+from hinan.wire.checks.case import Question
+from hinan.wire.facts.model import IomemRange, IommuMode, Machine
+from hinan.wire.machine import sample, sources
+from hinan.wire.paths.decode import Route, route_write
+from hinan.wire.paths.peer import distance
+from hinan.wire.show.explain import Explanation, Told, explain, lines
+from hinan.wire.show.render import render
+from hinan.wire.show.report import report_gpu
 
 GPU, DRIVE = "0000:43:00.0", "0000:45:00.0"
 OUTSIDE = 0x4012345000  # in no window of dumps.LSPCI_VVV

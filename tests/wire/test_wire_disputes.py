@@ -7,13 +7,13 @@ import msgspec
 import pytest
 import wire_dumps as dumps
 
-from hinan.wire import capture, sources
-from hinan.wire.case import Question
-from hinan.wire.check import iommu_of
-from hinan.wire.model import IommuMode, Machine
-from hinan.wire.placement import node_for_gpu
-from hinan.wire.rail import nic_for_gpu
-from hinan.wire.report import report_gpu
+from hinan.wire.checks.case import Question
+from hinan.wire.checks.check import iommu_of
+from hinan.wire.facts.model import IommuMode, Machine
+from hinan.wire.facts.placement import node_for_gpu
+from hinan.wire.machine import capture, sources
+from hinan.wire.paths.rail import nic_for_gpu
+from hinan.wire.show.report import report_gpu
 
 
 def both_ways(*texts: str) -> Machine:
@@ -175,8 +175,8 @@ def test_order_of_sources_plays_no_part() -> None:
     """Every pair of sources, and of a source with another version of itself, in both orders."""
     texts = list(dict.fromkeys(edit(raw) for raw in dumps.ALL_TEXTS for edit in EDITS))
     machines = {text: sources.read_text(text) for text in texts}
-    from hinan.wire.assemble import assemble
-    from hinan.wire.merge import merge
+    from hinan.wire.machine.assemble import assemble
+    from hinan.wire.machine.merge import merge
 
     for one, other in combinations(texts, 2):
         first, second = machines[one], machines[other]

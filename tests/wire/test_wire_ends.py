@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 from wire_machines import machine, near, report
 
 from hinan.cli.main import app
-from hinan.wire import legs
-from hinan.wire.case import Question
-from hinan.wire.check import check_machine
-from hinan.wire.effects import redirect_ceilings
-from hinan.wire.rates import rate_of
-from hinan.wire.shares import fair_shares
+from hinan.wire.checks.case import Question
+from hinan.wire.checks.check import check_machine
+from hinan.wire.checks.effects import redirect_ceilings
+from hinan.wire.paths import legs
+from hinan.wire.paths.shares import fair_shares
+from hinan.wire.show.rates import rate_of
 
 GPU, PORT, DRIVE = "43:00.0", "42:00.0", "45:00.0"
 STATE = int(28.807e9)

@@ -3,12 +3,12 @@
 import pytest
 import wire_dumps as dumps
 
-from hinan.wire import capture, sources
-from hinan.wire.case import Question
-from hinan.wire.check import check_machine
-from hinan.wire.families import max_gt_s_of_gpu
-from hinan.wire.model import Machine
-from hinan.wire.report import Report, report_gpu
+from hinan.wire.checks.case import Question
+from hinan.wire.checks.check import check_machine
+from hinan.wire.facts.families import max_gt_s_of_gpu
+from hinan.wire.facts.model import Machine
+from hinan.wire.machine import capture, sources
+from hinan.wire.show.report import Report, report_gpu
 
 
 def report(machine: Machine, index: int = 0) -> Report:

@@ -9,11 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wire_captured import shared_folder
 
-from hinan.wire import render, sources, text
-from hinan.wire.case import Question
-from hinan.wire.check import check_machine
-from hinan.wire.model import Function, Link, Machine
-from hinan.wire.report import report_gpu, report_without_gpu, to_builtins
+from hinan.wire.checks.case import Question
+from hinan.wire.checks.check import check_machine
+from hinan.wire.facts import text
+from hinan.wire.facts.model import Function, Link, Machine
+from hinan.wire.machine import sources
+from hinan.wire.show import render
+from hinan.wire.show.report import report_gpu, report_without_gpu, to_builtins
 
 TEXTS = st.sampled_from(dumps.ALL_TEXTS)
 

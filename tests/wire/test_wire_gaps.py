@@ -6,10 +6,10 @@ import pytest
 import wire_dumps as dumps
 from wire_machines import machine, near, report
 
-from hinan.wire.model import Machine, NumaNode
-from hinan.wire.peer import Meeting, nearness
-from hinan.wire.placement import in_one_socket
-from hinan.wire.rail import nic_for_gpu
+from hinan.wire.facts.model import Machine, NumaNode
+from hinan.wire.facts.placement import in_one_socket
+from hinan.wire.paths.peer import Meeting, nearness
+from hinan.wire.paths.rail import nic_for_gpu
 
 
 def _nodes(*rows: str, packages: int | None = None) -> Machine:

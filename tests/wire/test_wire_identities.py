@@ -7,8 +7,8 @@ import pytest
 import wire_dumps as dumps
 
 from hinan.core.errors import FormatError
-from hinan.wire import capture, sample, sources
-from hinan.wire.model import Function, Machine
+from hinan.wire.facts.model import Function, Machine
+from hinan.wire.machine import capture, sample, sources
 
 
 def live(root: Path, interface: str, product: str) -> Path:

@@ -5,9 +5,9 @@ import wire_dumps as dumps
 from wire_machines import machine, report
 from wire_trees import lspci
 
-from hinan.wire.hotpath import paths_of
-from hinan.wire.join import join_functions
-from hinan.wire.model import Function, Role
+from hinan.wire.facts.join import join_functions
+from hinan.wire.facts.model import Function, Role
+from hinan.wire.paths.hotpath import paths_of
 
 
 def block(address: str) -> str:

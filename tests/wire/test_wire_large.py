@@ -7,8 +7,8 @@ import time
 import pytest
 from wire_machines import machine, reports
 
-from hinan.wire import rail
-from hinan.wire.report import Report
+from hinan.wire.paths import rail
+from hinan.wire.show.report import Report
 
 SWITCHES, GPUS_EACH = 12, 2
 

@@ -5,14 +5,14 @@ from itertools import pairwise
 import pytest
 import wire_dumps as dumps
 
-from hinan.wire import sources
-from hinan.wire.case import Question
-from hinan.wire.hotpath import paths_of
-from hinan.wire.legs import Leg, direct, nearest
-from hinan.wire.model import Machine, Role
-from hinan.wire.peer import Meeting, Nearness, acs_known, distance
-from hinan.wire.render import render_legs
-from hinan.wire.report import report_gpu
+from hinan.wire.checks.case import Question
+from hinan.wire.facts.model import Machine, Role
+from hinan.wire.machine import sources
+from hinan.wire.paths.hotpath import paths_of
+from hinan.wire.paths.legs import Leg, direct, nearest
+from hinan.wire.paths.peer import Meeting, Nearness, acs_known, distance
+from hinan.wire.show.render import render_legs
+from hinan.wire.show.report import report_gpu
 
 GPU, DRIVE = "0000:43:00.0", "0000:45:00.0"
 

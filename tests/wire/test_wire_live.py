@@ -9,14 +9,15 @@ import pytest
 import wire_dumps as dumps
 
 from hinan.core.errors import ConfigError
-from hinan.wire import pages, sample, sources
-from hinan.wire.case import Question
-from hinan.wire.check import check_machine
-from hinan.wire.decode import route_write
-from hinan.wire.hotpath import paths_of
-from hinan.wire.model import IommuMode, Port, Role
-from hinan.wire.render import render
-from hinan.wire.report import report_gpu
+from hinan.wire.checks.case import Question
+from hinan.wire.checks.check import check_machine
+from hinan.wire.facts.model import IommuMode, Port, Role
+from hinan.wire.machine import sample, sources
+from hinan.wire.paths.decode import route_write
+from hinan.wire.paths.hotpath import paths_of
+from hinan.wire.readers import pages
+from hinan.wire.show.render import render
+from hinan.wire.show.report import report_gpu
 
 
 def config(*, port: int, mps: int, bridge: tuple[int, int, int] | None = None, acs: int | None = None) -> bytes:

@@ -10,8 +10,8 @@ from wire_answers_topologies import TOPOLOGIES
 from wire_captured import shared_folder
 from wire_machines import GB, near, reports
 
-from hinan.wire.link import write_ceiling_bytes_per_s
-from hinan.wire.model import Machine
+from hinan.wire.facts.link import write_ceiling_bytes_per_s
+from hinan.wire.facts.model import Machine
 
 Read = Callable[..., Machine]
 ANSWERS = {**TOPOLOGIES, **OUTPUTS}

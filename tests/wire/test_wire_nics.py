@@ -3,11 +3,11 @@
 import pytest
 import wire_dumps as dumps
 
-from hinan.wire import sources
-from hinan.wire.hotpath import paths_of
-from hinan.wire.model import Function
-from hinan.wire.nics import has_rdma
-from hinan.wire.rail import nic_for_gpu
+from hinan.wire.facts.model import Function
+from hinan.wire.facts.nics import has_rdma
+from hinan.wire.machine import sources
+from hinan.wire.paths.hotpath import paths_of
+from hinan.wire.paths.rail import nic_for_gpu
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_labelled_nic_that_cannot() -> None:
     """topo -m calls it PIX, the bus says what it is: the next label decides."""
     import msgspec
 
-    from hinan.wire.assemble import assemble
+    from hinan.wire.machine.assemble import assemble
 
     machine = sources.read_texts([dumps.LSPCI_VVV + MANAGEMENT + CX7, dumps.TOPO])
     placed = msgspec.structs.replace(machine, nic_names={"mlx5_0": "0000:10:00.0", "mlx5_4": "0000:12:00.0"})

@@ -8,11 +8,11 @@ import pytest
 from wire_machines import GB, machine, report
 from wire_trees import lspci
 
-from hinan.wire import capture, sources
-from hinan.wire.case import Question
-from hinan.wire.placement import has_all_nodes, node_for_gpu
-from hinan.wire.render import render, render_without_gpu
-from hinan.wire.report import report_without_gpu
+from hinan.wire.checks.case import Question
+from hinan.wire.facts.placement import has_all_nodes, node_for_gpu
+from hinan.wire.machine import capture, sources
+from hinan.wire.show.render import render, render_without_gpu
+from hinan.wire.show.report import report_without_gpu
 
 LSPCI = lspci("00:01.0 root 01-01", "01:00.0 gpu").replace("\tNUMA node: 0\n", "")
 ONE = "node 0 cpus: 0 1\nnode 0 size: 1000 MB\nnode 0 free: 900 MB\n"

@@ -7,12 +7,12 @@ import wire_dumps as dumps
 from typer.testing import CliRunner
 
 from hinan.cli.main import app
-from hinan.wire import sources
-from hinan.wire.case import Question
-from hinan.wire.explain import Told, explain
-from hinan.wire.notes import union
-from hinan.wire.picture import html, svg
-from hinan.wire.report import report_gpu, to_builtins
+from hinan.wire.checks.case import Question
+from hinan.wire.checks.notes import union
+from hinan.wire.machine import sources
+from hinan.wire.show.explain import Told, explain
+from hinan.wire.show.picture import html, svg
+from hinan.wire.show.report import report_gpu, to_builtins
 
 VIRTUAL = dumps.NCCL.replace("0000:30:00.0", "ffff:ff:01.0").replace("0000:33:00.0", "0000:34:00.0").replace(
     "0x15b3", "0x10de").replace("0x020700", "0x030200").replace("0x101b", "0x20b2").replace(

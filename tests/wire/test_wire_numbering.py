@@ -3,13 +3,13 @@
 import pytest
 import wire_dumps as dumps
 
-from hinan.wire import capture, sources
-from hinan.wire.case import Question
-from hinan.wire.check import check_machine
-from hinan.wire.model import Machine
-from hinan.wire.numbering import surely_differ
-from hinan.wire.rail import nic_for_gpu
-from hinan.wire.report import Report, report_gpu
+from hinan.wire.checks.case import Question
+from hinan.wire.checks.check import check_machine
+from hinan.wire.facts.model import Machine
+from hinan.wire.facts.numbering import surely_differ
+from hinan.wire.machine import capture, sources
+from hinan.wire.paths.rail import nic_for_gpu
+from hinan.wire.show.report import Report, report_gpu
 
 
 def report(machine: Machine, index: int = 0) -> Report:

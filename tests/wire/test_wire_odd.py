@@ -9,11 +9,12 @@ from test_wire_families import bridge, device
 
 from hinan.cli.wire_options import show_json
 from hinan.core.errors import FormatError
-from hinan.wire import capture, render, sample, sources
-from hinan.wire.case import Question
-from hinan.wire.explain import Told, explain, lines
-from hinan.wire.report import report_gpu
-from hinan.wire.tlp import completions, reads
+from hinan.wire.checks.case import Question
+from hinan.wire.machine import capture, sample, sources
+from hinan.wire.packets.tlp import completions, reads
+from hinan.wire.show import render
+from hinan.wire.show.explain import Told, explain, lines
+from hinan.wire.show.report import report_gpu
 
 DEEP = 1100
 

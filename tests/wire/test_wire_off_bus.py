@@ -3,12 +3,12 @@
 import pytest
 import wire_dumps as dumps
 
-from hinan.wire import sources
-from hinan.wire.case import Question
-from hinan.wire.check import check_machine
-from hinan.wire.hotpath import paths_of
-from hinan.wire.render import render
-from hinan.wire.report import report_gpu
+from hinan.wire.checks.case import Question
+from hinan.wire.checks.check import check_machine
+from hinan.wire.machine import sources
+from hinan.wire.paths.hotpath import paths_of
+from hinan.wire.show.render import render
+from hinan.wire.show.report import report_gpu
 
 NCCL_OF_BOTH = """\
 <system version="1">

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hinan.wire.dma import Descriptor, Wire, simulate
-from hinan.wire.tlp import completions, reads, writes
+from hinan.wire.packets.dma import Descriptor, Wire, simulate
+from hinan.wire.packets.tlp import completions, reads, writes
 
 pytest.importorskip("cocotbext.pcie", reason="cocotbext-pcie is in the test extra")
 os.environ.setdefault("PYGPI_PYTHON_BIN", "python")

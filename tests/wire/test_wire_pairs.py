@@ -16,13 +16,13 @@ from test_wire_ends import MIXED, edited
 from wire_captured import shared_folder
 from wire_machines import machine, near, report
 
-from hinan.wire import sources
-from hinan.wire.assemble import assemble
-from hinan.wire.findings import Finding
-from hinan.wire.merge import merge
-from hinan.wire.model import Link, Machine, Port, Role
-from hinan.wire.path import path_up
-from hinan.wire.rates import rate_of
+from hinan.wire.checks.findings import Finding
+from hinan.wire.facts.model import Link, Machine, Port, Role
+from hinan.wire.machine import sources
+from hinan.wire.machine.assemble import assemble
+from hinan.wire.machine.merge import merge
+from hinan.wire.paths.path import path_up
+from hinan.wire.show.rates import rate_of
 
 _CLASS = {Role.GPU: "0x030200", Role.NIC: "0x020000", Role.NVME: "0x010802", Role.BRIDGE: "0x060400"}
 _WITHIN = 1 + 1e-9

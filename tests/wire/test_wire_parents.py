@@ -6,10 +6,10 @@ import pytest
 from wire_machines import GB, near, report, reports
 from wire_trees import TWO, lspci
 
-from hinan.wire import capture, sources
-from hinan.wire.model import Machine
-from hinan.wire.path import path_up
-from hinan.wire.rates import rate_of
+from hinan.wire.facts.model import Machine
+from hinan.wire.machine import capture, sources
+from hinan.wire.paths.path import path_up
+from hinan.wire.show.rates import rate_of
 
 
 def nccl(*switches: str) -> str:

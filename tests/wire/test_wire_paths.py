@@ -3,9 +3,9 @@
 import pytest
 import wire_dumps as dumps
 
-from hinan.wire import sample, sources
-from hinan.wire.hotpath import ROWS, Paths, lines, paths_of
-from hinan.wire.model import Machine
+from hinan.wire.facts.model import Machine
+from hinan.wire.machine import sample, sources
+from hinan.wire.paths.hotpath import ROWS, Paths, lines, paths_of
 
 NIC = """
 46:00.0 Infiniband controller [0207]: Mellanox Technologies MT2910 Family [ConnectX-7] [15b3:1021]

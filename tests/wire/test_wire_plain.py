@@ -9,9 +9,10 @@ import pytest
 import wire_dumps as dumps
 from wire_machines import machine, report
 
-from hinan.wire import capture, picture, render, sample
-from hinan.wire.model import Machine
-from hinan.wire.plain import plain
+from hinan.wire.facts.model import Machine
+from hinan.wire.machine import capture, sample
+from hinan.wire.readers.plain import plain
+from hinan.wire.show import picture, render
 
 BAD = "\\u001b[31mRed\\u0007\\u009b2J\\u202e\\ud800 GPU\\n\\u001b]0;title\\u0007"
 

@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 from hinan.cli.main import app
 from hinan.cli.wire_probe import print_measured
 from hinan.core.errors import ConfigError
-from hinan.trainer.probe import TorchCopier
-from hinan.wire import assemble, capture, sample, sources
-from hinan.wire.case import Question
-from hinan.wire.check import check_machine
-from hinan.wire.merge import merge
-from hinan.wire.model import Machine
-from hinan.wire.probe import Device, Timed, measure
+from hinan.trainer.ports.probe import TorchCopier
+from hinan.wire.checks.case import Question
+from hinan.wire.checks.check import check_machine
+from hinan.wire.checks.probe import Device, Timed, measure
+from hinan.wire.facts.model import Machine
+from hinan.wire.machine import assemble, capture, sample, sources
+from hinan.wire.machine.merge import merge
 
 SIZE_BYTES = 1 << 28
 GPU_4 = Device(index=0, address="0000:52:00.0", name="Example")  # the only one that CUDA_VISIBLE_DEVICES leaves

@@ -4,11 +4,11 @@ import pytest
 import wire_dumps as dumps
 from wire_machines import machine, report
 
-from hinan.wire import sample
-from hinan.wire.hotpath import paths_of
-from hinan.wire.placement import node_for_gpu
-from hinan.wire.rail import Peer, Rail, nic_for_gpu, peer_on_rail, rails
-from hinan.wire.shares import fair_shares
+from hinan.wire.facts.placement import node_for_gpu
+from hinan.wire.machine import sample
+from hinan.wire.paths.hotpath import paths_of
+from hinan.wire.paths.rail import Peer, Rail, nic_for_gpu, peer_on_rail, rails
+from hinan.wire.paths.shares import fair_shares
 
 
 def test_rails() -> None:

@@ -5,9 +5,9 @@ import wire_dumps as dumps
 from wire_machines import machine, report
 
 from hinan.core.errors import ConfigError
-from hinan.wire import sources
-from hinan.wire.model import Port, Role
-from hinan.wire.path import path_ceiling, path_up
+from hinan.wire.facts.model import Port, Role
+from hinan.wire.machine import sources
+from hinan.wire.paths.path import path_ceiling, path_up
 
 
 def test_lspci_verbose() -> None:
@@ -207,7 +207,7 @@ def test_hwloc_1() -> None:
 
 def test_srat_gives_the_node_of_an_address() -> None:
     """A physical address has one node, by range."""
-    from hinan.wire.root_complex import node_of_address
+    from hinan.wire.machine.root_complex import node_of_address
 
     found = machine(dumps.SRAT)
     assert [node_of_address(found, a)[0] for a in (0x1000, 0x4012345000, 0x4080000000)] == [0, 0, 1]

@@ -12,8 +12,8 @@ from wire_machines import machine, report
 from wire_trees import TWO, lspci
 
 from hinan.core.errors import ConfigError
-from hinan.wire import capture, sources
-from hinan.wire.notes import union
+from hinan.wire.checks.notes import union
+from hinan.wire.machine import capture, sources
 
 root = test_wire_live.root  # the fixture: a made-up /sys
 

@@ -5,8 +5,8 @@ import wire_dumps as dumps
 from wire_machines import GB, machine, near, report
 from wire_machines import reports as reports_of
 
-from hinan.wire.rates import rate_of
-from hinan.wire.render import render
+from hinan.wire.show.rates import rate_of
+from hinan.wire.show.render import render
 
 SHARED = """\
 <system version="1"><cpu numaid="0"><pci busid="0000:10:01.0" class="0x060400" link_speed="8.0 GT/s PCIe" link_width="16">

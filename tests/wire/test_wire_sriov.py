@@ -3,13 +3,13 @@
 import pytest
 import wire_dumps as dumps
 
-from hinan.wire import sources
-from hinan.wire.case import Question
-from hinan.wire.decode import route_write
-from hinan.wire.hotpath import paths_of
-from hinan.wire.model import Machine, Role
-from hinan.wire.peer import same_switch
-from hinan.wire.report import report_gpu
+from hinan.wire.checks.case import Question
+from hinan.wire.facts.model import Machine, Role
+from hinan.wire.machine import sources
+from hinan.wire.paths.decode import route_write
+from hinan.wire.paths.hotpath import paths_of
+from hinan.wire.paths.peer import same_switch
+from hinan.wire.show.report import report_gpu
 
 CAPABILITY = """\
 \tCapabilities: [180 v1] Single Root I/O Virtualization (SR-IOV)

@@ -6,7 +6,7 @@ import pytest
 import wire_dumps as dumps
 from wire_machines import machine, report
 
-from hinan.wire.measured import best_measurement
+from hinan.wire.checks.measured import best_measurement
 from hinan.wire.readers.stopwatches import half_bandwidth_bytes
 
 

@@ -12,9 +12,9 @@ from test_wire_parents import APART, nccl
 from wire_machines import GB, machine, near, report, reports
 from wire_trees import TWO, lspci
 
-from hinan.wire.model import Machine
-from hinan.wire.rates import rate_of
-from hinan.wire.render import render, render_all
+from hinan.wire.facts.model import Machine
+from hinan.wire.show.rates import rate_of
+from hinan.wire.show.render import render, render_all
 
 UNTOLD = ("00:01.0 root 01-04 32 0", "01:00.0 up 02-04 32 0", *TWO[2:])
 """Two GPUs behind an uplink whose lanes neither end tells."""

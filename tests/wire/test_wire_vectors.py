@@ -4,22 +4,22 @@ import pytest
 import wire_dumps as dumps
 
 from hinan.core.errors import ConfigError
-from hinan.wire import sources
-from hinan.wire.address import requester_id
-from hinan.wire.decode import route_write
-from hinan.wire.dma import Descriptor, Wire, simulate
-from hinan.wire.iommu import Domain, IommuFault, translate, translations_for, translations_per_s, walk_of
-from hinan.wire.link import (
+from hinan.wire.facts.address import requester_id
+from hinan.wire.facts.link import (
     completion_ceiling_bytes_per_s,
     overhead_bytes,
     raw_bytes_per_s,
     speeds_of_raw,
     write_ceiling_bytes_per_s,
 )
-from hinan.wire.peer import distance
+from hinan.wire.machine import sources
+from hinan.wire.machine.root_complex import interleave_node
+from hinan.wire.packets.dma import Descriptor, Wire, simulate
+from hinan.wire.packets.iommu import Domain, IommuFault, translate, translations_for, translations_per_s, walk_of
+from hinan.wire.packets.tlp import Request, completions, reads, writes
+from hinan.wire.paths.decode import route_write
+from hinan.wire.paths.peer import distance
 from hinan.wire.readers.config_space import bridge_windows
-from hinan.wire.root_complex import interleave_node
-from hinan.wire.tlp import Request, completions, reads, writes
 
 GPU = requester_id("0000:19:00.0")
 ADDRESS = 0x4012345000

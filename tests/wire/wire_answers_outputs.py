@@ -5,16 +5,16 @@ from collections.abc import Callable
 import pytest
 from wire_machines import GB, near, of_role, reports
 
-from hinan.wire import legs
-from hinan.wire.case import Question
-from hinan.wire.check import check_machine
-from hinan.wire.decode import route_write
-from hinan.wire.link import write_ceiling_bytes_per_s
-from hinan.wire.measured import best_measurement
-from hinan.wire.model import Machine, Role
-from hinan.wire.path import below, path_up
-from hinan.wire.peer import distance
-from hinan.wire.placement import node_for_gpu
+from hinan.wire.checks.case import Question
+from hinan.wire.checks.check import check_machine
+from hinan.wire.checks.measured import best_measurement
+from hinan.wire.facts.link import write_ceiling_bytes_per_s
+from hinan.wire.facts.model import Machine, Role
+from hinan.wire.facts.placement import node_for_gpu
+from hinan.wire.paths import legs
+from hinan.wire.paths.decode import route_write
+from hinan.wire.paths.path import below, path_up
+from hinan.wire.paths.peer import distance
 from hinan.wire.readers.iomem import claimants
 from hinan.wire.readers.stopwatches import half_bandwidth_bytes
 

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pytest
 from wire_machines import near, of_role, reports
 
-from hinan.wire.case import Question
-from hinan.wire.model import Machine, Role
-from hinan.wire.path import path_up
-from hinan.wire.report import report_without_gpu
+from hinan.wire.checks.case import Question
+from hinan.wire.facts.model import Machine, Role
+from hinan.wire.paths.path import path_up
+from hinan.wire.show.report import report_without_gpu
 
 
 def hwloc_dgx2h(machine: Machine) -> None:

@@ -1,9 +1,9 @@
 """Texts as one machine, and the reports of its GPUs."""
 
-from hinan.wire import sources
-from hinan.wire.case import Question
-from hinan.wire.model import Function, Machine, Role
-from hinan.wire.report import Report, report_gpu
+from hinan.wire.checks.case import Question
+from hinan.wire.facts.model import Function, Machine, Role
+from hinan.wire.machine import sources
+from hinan.wire.show.report import Report, report_gpu
 
 GB = 1e9
 

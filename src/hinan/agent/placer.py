@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from hinan.host.numa import KernelMemory, NumaMemory
 
 if TYPE_CHECKING:
-    from hinan.wire.model import Machine
+    from hinan.wire.facts.model import Machine
 
 log = logging.getLogger("hinan.agent")
 
@@ -47,7 +47,7 @@ class Placed:
 
 
 def _this_machine() -> Machine:
-    from hinan.wire import sources
+    from hinan.wire.machine import sources
 
     return sources.read_live()
 
@@ -80,7 +80,7 @@ class Placer:
     def _wanted(self, device: str | None) -> Placed:
         if device is None:
             return Placed(None, None, "the rank's state is on no single device with a known PCI address")
-        from hinan.wire.placement import node_for_slots  # only where there is a device: an agent must start fast
+        from hinan.wire.facts.placement import node_for_slots  # only where there is a device: an agent must start fast
 
         try:
             wanted = node_for_slots(self._machine(), device)

@@ -13,9 +13,9 @@ from pathlib import Path
 from hinan.cli.places import arena_of, open_target
 from hinan.core.errors import FormatError, TargetError
 from hinan.core.ids import StepId
-from hinan.plan.attempts import Image, Save, attempts_of, clock_s
-from hinan.plan.measured import Figure, MeasuredRun, RunFacts, measure, together
-from hinan.plan.origin import Kind
+from hinan.plan.model.origin import Kind
+from hinan.plan.observed.attempts import Image, Save, attempts_of, clock_s
+from hinan.plan.observed.measured import Figure, MeasuredRun, RunFacts, measure, together
 from hinan.tiers.arena import Arena
 from hinan.tiers.cadences import in_force
 from hinan.tiers.target import COMMIT, Target

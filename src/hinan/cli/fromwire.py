@@ -7,8 +7,8 @@ from pathlib import Path
 
 from hinan.cli.wire_options import Asked, gpu_of, machine_of
 from hinan.core.errors import ConfigError
-from hinan.plan.measured import Figure, MeasuredRun
-from hinan.plan.origin import Kind
+from hinan.plan.model.origin import Kind
+from hinan.plan.observed.measured import Figure, MeasuredRun
 
 _OTHERWISE = "give --d2h, or sources that `hinan wire` reads a ceiling or a measurement from"
 
@@ -22,9 +22,9 @@ def wired(sources: Sequence[str], gpu: str | None) -> MeasuredRun:
     Raises:
         ConfigError: a source cannot be read, there is no such GPU, or nothing tells how fast it is.
     """
-    from hinan.wire.case import Question
-    from hinan.wire.rates import rate_of, slowest
-    from hinan.wire.report import report_gpu
+    from hinan.wire.checks.case import Question
+    from hinan.wire.show.rates import rate_of, slowest
+    from hinan.wire.show.report import report_gpu
 
     alone = len(sources) == 1
     live, sample = alone and sources[0] == "live", alone and sources[0] == "sample"

@@ -14,8 +14,8 @@ from hinan.cli.words import pairs
 from hinan.core.errors import ConfigError, HinanError
 
 if TYPE_CHECKING:
-    from hinan.plan.measured import MeasuredRun
-    from hinan.plan.traces import Trace
+    from hinan.plan.observed.measured import MeasuredRun
+    from hinan.plan.observed.traces import Trace
 
 _HELP = """Answer how often to save, to which tier, and at what price.
 
@@ -25,8 +25,8 @@ Exit codes: 0 there is a design, 1 what was asked is impossible (the nearest tha
 
 
 def plan(**options: Any) -> None:
-    """Runs the verb; options are the words of `hinan.plan.settings` and the switches below."""
-    from hinan.plan.checks import Infeasible
+    """Runs the verb; options are the words of `hinan.plan.model.settings` and the switches below."""
+    from hinan.plan.model.checks import Infeasible
 
     settings = {
         name.replace("_", "-"): str(text) for name, text in options.items() if name in _names() and text is not None
@@ -73,7 +73,7 @@ def _check(switches: dict[str, Any]) -> None:
 
 
 def _names() -> set[str]:
-    from hinan.plan.settings import SETTINGS
+    from hinan.plan.model.settings import SETTINGS
 
     return {name.replace("-", "_") for name in SETTINGS}
 
@@ -82,7 +82,7 @@ def _measured(switches: dict[str, Any]) -> MeasuredRun | None:
     """What is known beside the settings: by a run, and of the machine's links."""
     from hinan.cli.fromrun import measured_run
     from hinan.cli.fromwire import wired
-    from hinan.plan.measured import together
+    from hinan.plan.observed.measured import together
 
     if switches["gpu"] is not None and not switches["wire"]:
         raise ConfigError("--gpu says which GPU's wire is meant; it needs --wire (for the size of the job there is --gpus)")
@@ -95,13 +95,13 @@ def _typed(settings: dict[str, str], switches: dict[str, Any]) -> set[str]:
 
 
 def _answer(settings: dict[str, str], switches: dict[str, Any], measured: MeasuredRun | None) -> None:
-    from hinan.plan import terminal
-    from hinan.plan.answer import answer, to_json
-    from hinan.plan.explain import explain
-    from hinan.plan.nearest import solve_settings
-    from hinan.plan.shapes import arrivals_named
-    from hinan.plan.traces import table_of
-    from hinan.plan.witnesses import LIVES, seed_of
+    from hinan.plan.decision.answer import answer, to_json
+    from hinan.plan.decision.nearest import solve_settings
+    from hinan.plan.decision.shapes import arrivals_named
+    from hinan.plan.decision.witnesses import LIVES, seed_of
+    from hinan.plan.observed.traces import table_of
+    from hinan.plan.show import terminal
+    from hinan.plan.show.explain import explain
 
     trace = _trace(switches)
     fitted = table_of(trace) if trace else None
@@ -112,7 +112,7 @@ def _answer(settings: dict[str, str], switches: dict[str, Any], measured: Measur
         shape = arrivals_named(switches["arrivals"], design, nodes=scenario.nodes, lives=LIVES, seed=seed, trace=trace)
     found = answer(scenario, design, seed=seed, arrivals=shape)
     if switches["html"]:
-        from hinan.plan.webpage import report
+        from hinan.plan.show.webpage import report
 
         _write(Path(switches["html"]), report(found))
     if switches["json"]:
@@ -145,7 +145,7 @@ def _finite(value: Any) -> Any:
 
 
 def _self_check(*, as_json: bool) -> None:
-    from hinan.plan.vectors import run_all
+    from hinan.plan.selfcheck.vectors import run_all
 
     results = run_all()
     if as_json:
@@ -159,15 +159,15 @@ def _self_check(*, as_json: bool) -> None:
 
 
 def _formula(name: str, given: list[str], *, as_json: bool) -> None:
-    from hinan.plan.vectors import compute
+    from hinan.plan.selfcheck.vectors import compute
 
     values = compute(name, pairs(given, "--given"))
     typer.echo(json.dumps(values) if as_json else "\n".join(f"{key} {value:.6g}" for key, value in values.items()))
 
 
 def _scale(settings: dict[str, str], switches: dict[str, Any], measured: MeasuredRun | None) -> None:
-    from hinan.plan.scale import scale, scale_json, scale_text
-    from hinan.plan.traces import table_of
+    from hinan.plan.decision.scale import scale, scale_json, scale_text
+    from hinan.plan.observed.traces import table_of
 
     trace = _trace(switches)
     points = scale(settings, fitted=table_of(trace) if trace else None, measured=measured)
@@ -182,7 +182,7 @@ def _scale(settings: dict[str, str], switches: dict[str, Any], measured: Measure
 
 
 def _trace(switches: dict[str, Any]) -> Trace | None:
-    from hinan.plan.traces import read_trace
+    from hinan.plan.observed.traces import read_trace
 
     if not switches["trace"]:
         return None
@@ -227,7 +227,7 @@ def _flag(name: str) -> str:
 
 def register(app: typer.Typer) -> None:
     """Adds the verb. Its options come from the table of settings, so help, parser and `nearest` cannot differ."""
-    from hinan.plan.settings import SETTINGS
+    from hinan.plan.model.settings import SETTINGS
 
     parameters = []
     for name, setting in SETTINGS.items():

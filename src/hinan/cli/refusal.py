@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import typer
 
-from hinan.plan.checks import Infeasible
+from hinan.plan.model.checks import Infeasible
 
 EXIT_FAILED = 1
 
@@ -26,7 +26,7 @@ def refuse(error: Infeasible, *, as_json: bool, summary: str = "", word: Callabl
         word: a setting's name and value as the verb takes them.
     """
     if as_json:
-        from hinan.plan.answer import refusal_json
+        from hinan.plan.decision.answer import refusal_json
 
         typer.echo(json.dumps(refusal_json(error) | ({"measured": summary} if summary else {}), indent=1))
         return

@@ -27,10 +27,10 @@ def simulate(
     Without --policy the planner's recommendation is simulated. A policy file changes intervals, spares or evictions:
     `spares = 8`, `evict_above = 1.2`, `[every]` with `ram = "30s"`, `peer = "never"`. What it does not say is planned.
     """
-    from hinan.plan.checks import Infeasible
-    from hinan.plan.nearest import solve_settings
-    from hinan.plan.policy import planned, read_policy
-    from hinan.plan.simulate import compare, to_json, to_text
+    from hinan.plan.decision.nearest import solve_settings
+    from hinan.plan.model.checks import Infeasible
+    from hinan.plan.simulated.policy import planned, read_policy
+    from hinan.plan.simulated.simulate import compare, to_json, to_text
 
     words = {"gpus": gpus, "step": step, "preset": preset} | ({} if params is None else {"params": params})
     words |= pairs(settings, "--set")

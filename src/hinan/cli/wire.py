@@ -72,8 +72,8 @@ def wire(
     if context.invoked_subcommand is not None:
         refuse_before_verb(context.invoked_subcommand, context.obj, [name for name, on in (views | others).items() if on])
         return
-    from hinan.wire import render, report
-    from hinan.wire.case import Question
+    from hinan.wire.checks.case import Question
+    from hinan.wire.show import render, report
 
     refuse_unused(
         views | {"--legs": legs and not as_json}, others | {"--gpu": gpu is not None, "--state": state is not None}
@@ -108,14 +108,14 @@ def wire(
 def _paths(machine: Any, gpu: Any, as_json: bool) -> None:
     import msgspec
 
-    from hinan.wire import hotpath
+    from hinan.wire.paths import hotpath
 
     found = hotpath.paths_of(machine, gpu)
     show_json(msgspec.to_builtins(found)) if as_json else show(hotpath.lines(found))
 
 
 def _pictures(answer: Any, svg: Path | None, html: Path | None) -> None:
-    from hinan.wire import picture
+    from hinan.wire.show import picture
 
     if svg is not None:
         write_file(svg, picture.svg(answer))
@@ -145,10 +145,10 @@ def check(
     """
     import msgspec
 
-    from hinan.wire import render
-    from hinan.wire.case import Question
-    from hinan.wire.check import check_machine
-    from hinan.wire.notes import notes_of_machine
+    from hinan.wire.checks.case import Question
+    from hinan.wire.checks.check import check_machine
+    from hinan.wire.checks.notes import notes_of_machine
+    from hinan.wire.show import render
 
     asked = context.obj.after(Asked(sources, sample, state, None))
     machine = machine_of(asked)
@@ -185,7 +185,7 @@ def capture(
     """Write one file from this node (or from several dumps) that all verbs read elsewhere; identities are replaced."""
     import socket
 
-    from hinan.wire import capture as format_
+    from hinan.wire.machine import capture as format_
 
     machine = machine_of(context.obj.after(Asked(sources, False, None, None)))
     text = format_.write(machine, host=socket.gethostname())

@@ -45,7 +45,7 @@ def explain(
     """Why this address is the destination: windows at each hop, IOMMU walk, TLP bytes, and the same ideas in IP."""
     import msgspec
 
-    from hinan.wire import explain as explain_
+    from hinan.wire.show import explain as explain_
 
     asked = context.obj.after(Asked(sources, sample, None, gpu))
     machine = machine_of(asked)
@@ -88,9 +88,9 @@ def dma(
     """A copy engine on paper: descriptor in, the TLPs and their times out. An illustration; nothing is copied."""
     import msgspec
 
-    from hinan.wire import stream
-    from hinan.wire.address import parse_address, requester_id
-    from hinan.wire.dma import Descriptor, Wire
+    from hinan.wire.facts.address import parse_address, requester_id
+    from hinan.wire.packets import stream
+    from hinan.wire.packets.dma import Descriptor, Wire
 
     sender = parse_address(requester)
     if sender is None:
@@ -109,7 +109,7 @@ def dma(
 
 
 def _hex(text: str | None) -> int:
-    from hinan.wire.text import hex_number
+    from hinan.wire.facts.text import hex_number
 
     number = hex_number(text)
     if number is None:
@@ -124,7 +124,7 @@ def _hex(text: str | None) -> int:
 
 
 def _device(machine: Any, text: str | None) -> str | None:
-    from hinan.wire.address import parse_address
+    from hinan.wire.facts.address import parse_address
 
     address = parse_address(text) if text is not None else None
     if text is not None and address not in machine.functions:
@@ -154,8 +154,9 @@ def _words(slot: HeldSlot) -> str:
 
 def _in_pages(path: Path, words: str, *, live: bool) -> tuple[int | None, Any]:
     """The physical address of the first byte of a file in RAM; None without root."""
-    from hinan.wire import pages, sources
-    from hinan.wire.explain import Told
+    from hinan.wire.machine import sources
+    from hinan.wire.readers import pages
+    from hinan.wire.show.explain import Told
 
     here = sources.read_live()
     found = pages.pages_of(path)

@@ -78,7 +78,7 @@ def machine_of(asked: Asked) -> Any:
     """
     if asked.sample and asked.sources:
         raise ConfigError("--sample is a machine of its own, and --from names another; leave one of them out")
-    from hinan.wire import sample, sources
+    from hinan.wire.machine import sample, sources
 
     if asked.sample:
         return sample.machine()
@@ -97,7 +97,7 @@ def node_of(machine: Any, index: int | None) -> int | None:
     Raises:
         ConfigError: all nodes of the machine are known, and it has no such node.
     """
-    from hinan.wire.placement import has_all_nodes
+    from hinan.wire.facts.placement import has_all_nodes
 
     known = sorted(node.index for node in machine.nodes)
     if index is not None and index not in known and has_all_nodes(machine):
@@ -111,7 +111,7 @@ def gpu_of(machine: Any, text: str | None) -> Any:
     Raises:
         ConfigError: there are GPUs, but not this one.
     """
-    from hinan.wire.address import parse_address
+    from hinan.wire.facts.address import parse_address
 
     if not machine.gpus:
         return None

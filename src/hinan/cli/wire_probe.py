@@ -11,7 +11,7 @@ from hinan.cli.wire_options import AsJson, show, show_json, write_file
 from hinan.core.units import parse_bytes
 
 if TYPE_CHECKING:
-    from hinan.wire.model import Machine
+    from hinan.wire.facts.model import Machine
 
 
 def probe(
@@ -24,10 +24,10 @@ def probe(
 
     Nothing else should run meanwhile. The buffer lies on the GPU's NUMA node, as hinan's own slots do.
     """
-    from hinan.trainer.probe import TorchCopier
-    from hinan.wire import assemble, capture, sources
-    from hinan.wire.merge import merge
-    from hinan.wire.probe import measure
+    from hinan.trainer.ports.probe import TorchCopier
+    from hinan.wire.checks.probe import measure
+    from hinan.wire.machine import assemble, capture, sources
+    from hinan.wire.machine.merge import merge
 
     here = sources.read_live()
     found = measure(TorchCopier(), here, size_bytes=parse_bytes(size), copies=copies)
@@ -38,9 +38,9 @@ def probe(
 
 def print_measured(machine: Machine, *, as_json: bool) -> None:
     """Each GPU of a machine with its measured rate, and the ceiling beside it."""
-    from hinan.wire import report
-    from hinan.wire.case import Question
-    from hinan.wire.render import render_all
+    from hinan.wire.checks.case import Question
+    from hinan.wire.show import report
+    from hinan.wire.show.render import render_all
 
     answers = [report.report_gpu(machine, gpu, Question()) for gpu in machine.gpus]
     show_json({"gpus": [report.summary(answer) for answer in answers]}) if as_json else show(render_all(answers))

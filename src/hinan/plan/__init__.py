@@ -1,7 +1,12 @@
 """How often, to which tier, at what price: the designer's side of hinan. Values in, values out; no torch, no clock.
 
-Reading order: `failures`, `machines`, `scenario` (the question), `costs`, `design`, `joint` (the search), `formulas`,
-`exact`, `montecarlo` (the three witnesses), `answer` (everything assembled), `nearest` (impossible questions),
-`world`, `policy`, `year` (a simulated year), `attempts` and `measured` (what a run has measured), `posterior`, `online`,
-`running` (the intervals of a running job).
+In reading order, each importing only from those before it:
+
+- `model`: failures, machines, scenario (the question) and what saving and restarting cost.
+- `intervals`: the intervals of all tiers at once, and three witnesses: closed forms, the exact form, Monte Carlo.
+- `observed`: what runs and traces have shown: measured costs, rates of failures; the intervals of a running job.
+- `decision`: which tiers under which limits, what binds, what would change it; `answer` has everything together.
+- `simulated`: a year of a job under one policy or another.
+- `show`: the answer in a terminal, in sentences, and as a page.
+- `selfcheck`: numbers that must come out.
 """

@@ -8,10 +8,10 @@ import sys
 
 from hinan.core.errors import AgentError, Fenced, HinanError, SavingError
 from hinan.formats import messages as m
-from hinan.trainer.handle import Handle
-from hinan.trainer.identity import Identity
-from hinan.trainer.liaison import refusal
-from hinan.trainer.waiting import ask_to_close
+from hinan.trainer.attempt.identity import Identity
+from hinan.trainer.attempt.liaison import refusal
+from hinan.trainer.attempt.waiting import ask_to_close
+from hinan.trainer.evacuating.handle import Handle
 
 log = logging.getLogger("hinan")
 

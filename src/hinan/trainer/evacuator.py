@@ -22,26 +22,26 @@ from hinan.host.node import node_name
 from hinan.host.signals import ours
 from hinan.tiers.arena import Arena, arena_path
 from hinan.tiers.publish import AlreadyPublished
-from hinan.trainer.arguments import checked
-from hinan.trainer.cadence import CadenceKeeper, first_cadence
-from hinan.trainer.contract import agree_on_budget
-from hinan.trainer.deferral import Deferral
+from hinan.trainer.attempt.arguments import checked
+from hinan.trainer.attempt.cadence import CadenceKeeper, first_cadence
+from hinan.trainer.attempt.contract import agree_on_budget
+from hinan.trainer.attempt.identity import Identity
+from hinan.trainer.attempt.liaison import Liaison, Place
+from hinan.trainer.attempt.pace import Pace
+from hinan.trainer.attempt.past import Past, past_of, warn_of_forsaken
+from hinan.trainer.attempt.ranks import RESTORE_TIMEOUT_S, Ranks
+from hinan.trainer.attempt.refusals import mid_iteration, refuse_after_end, refuse_nested
+from hinan.trainer.attempt.reports import attend
+from hinan.trainer.attempt.start import agree_on_arguments, agree_on_run, mint_attempt, warn_of_shared_store
+from hinan.trainer.attempt.waiting import wait_for
 from hinan.trainer.ending import close_run, end_without_close, warn_of_unsaved_steps
-from hinan.trainer.evacuation import Evacuation
-from hinan.trainer.gate import Gate
-from hinan.trainer.handle import Handle
-from hinan.trainer.identity import Identity
-from hinan.trainer.lateness import LateMovers
-from hinan.trainer.liaison import Liaison, Place
-from hinan.trainer.pace import Pace
-from hinan.trainer.past import Past, past_of, warn_of_forsaken
-from hinan.trainer.ranks import RESTORE_TIMEOUT_S, Ranks
-from hinan.trainer.refusals import mid_iteration, refuse_after_end, refuse_nested
-from hinan.trainer.reports import attend
-from hinan.trainer.restore import Restore, Resumed
-from hinan.trainer.slotmaps import SlotMaps
-from hinan.trainer.start import agree_on_arguments, agree_on_run, mint_attempt, warn_of_shared_store
-from hinan.trainer.waiting import wait_for
+from hinan.trainer.evacuating.deferral import Deferral
+from hinan.trainer.evacuating.evacuation import Evacuation
+from hinan.trainer.evacuating.gate import Gate
+from hinan.trainer.evacuating.handle import Handle
+from hinan.trainer.evacuating.lateness import LateMovers
+from hinan.trainer.evacuating.slotmaps import SlotMaps
+from hinan.trainer.restoring.restore import Restore, Resumed
 
 log = logging.getLogger("hinan")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from hinan.wire.model import Acs, Buses, Port, Window
+from hinan.wire.facts.model import Acs, Buses, Port, Window
 
 _PORTS = {0x4: Port.ROOT, 0x5: Port.UP, 0x6: Port.DOWN, 0x7: Port.LEGACY, 0x0: Port.ENDPOINT, 0x1: Port.ENDPOINT}
 _EXPRESS, _ACS_EXTENDED = 0x10, 0x000D

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 
-from hinan.wire.model import Gds, IommuMode, Machine
-from hinan.wire.text import whole_lines
+from hinan.wire.facts.model import Gds, IommuMode, Machine
+from hinan.wire.facts.text import whole_lines
 
 _NVME = re.compile(r"^\s*NVMe\s+: (Supported|Unsupported)\s*$")
 _COMPAT = re.compile(r"^\s*properties\.(?:use_compat_mode|allow_compat_mode) : (true|false)\s*$")

@@ -14,13 +14,13 @@ from xml.etree.ElementTree import Element
 
 import msgspec
 
-from hinan.wire.address import parse_address, split_address
-from hinan.wire.families import max_gt_s_of_gpu
-from hinan.wire.identity import coherent_evidence, gpu_name, role_of
-from hinan.wire.link import speeds_of_raw
-from hinan.wire.model import Buses, Function, Link, Machine, NumaNode, Role
+from hinan.wire.facts.address import parse_address, split_address
+from hinan.wire.facts.families import max_gt_s_of_gpu
+from hinan.wire.facts.identity import coherent_evidence, gpu_name, role_of
+from hinan.wire.facts.link import speeds_of_raw
+from hinan.wire.facts.model import Buses, Function, Link, Machine, NumaNode, Role
+from hinan.wire.facts.text import count, number
 from hinan.wire.readers.xml_tree import mask_bits, parse
-from hinan.wire.text import count, number
 
 _TYPE = re.compile(r"(?P<cls>[0-9a-f]{4})(?:[0-9a-f]{2})? \[(?P<vendor>[0-9a-f]{4}):(?P<device>[0-9a-f]{4})\]", re.I)
 _BUSES = re.compile(r"[0-9a-f]{4,8}:\[(?P<sec>[0-9a-f]{2})-(?P<sub>[0-9a-f]{2})\]", re.I)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from hinan.wire.model import IomemRange, Machine, NumaNode, Window
-from hinan.wire.text import whole_lines
+from hinan.wire.facts.model import IomemRange, Machine, NumaNode, Window
+from hinan.wire.facts.text import whole_lines
 
 _LINE = re.compile(r"^\s*([0-9a-f]{8,16})-([0-9a-f]{8,16}) : (\S.*?)\s*$", re.I)
 

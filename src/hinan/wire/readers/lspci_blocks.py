@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from hinan.wire.address import parse_address, short_address, split_address
-from hinan.wire.identity import class_of_name, role_of, vendor_of_name
-from hinan.wire.join import join_functions
-from hinan.wire.link import width_of
-from hinan.wire.model import Acs, Buses, Function, Link, Machine, Port, Role, Window
+from hinan.wire.facts.address import parse_address, short_address, split_address
+from hinan.wire.facts.identity import class_of_name, role_of, vendor_of_name
+from hinan.wire.facts.join import join_functions
+from hinan.wire.facts.link import width_of
+from hinan.wire.facts.model import Acs, Buses, Function, Link, Machine, Port, Role, Window
+from hinan.wire.facts.text import number, whole_lines
 from hinan.wire.readers import lspci_sriov
 from hinan.wire.readers.lspci_mixed import is_mixed
-from hinan.wire.text import number, whole_lines
 
 _HEADER = re.compile(
     r"^(?P<address>(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7]) "

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from hinan.wire.model import Sriov, Window
+from hinan.wire.facts.model import Sriov, Window
 
 _PAGE = 4096
 _CAPABILITY = re.compile(r"^Capabilities: \[[^\]]*\] (.*)")

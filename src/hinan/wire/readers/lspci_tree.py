@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from hinan.wire.identity import class_of_name, role_of, vendor_of_name
-from hinan.wire.model import Buses, Function, Machine, Role
-from hinan.wire.text import whole_lines
+from hinan.wire.facts.identity import class_of_name, role_of, vendor_of_name
+from hinan.wire.facts.model import Buses, Function, Machine, Role
+from hinan.wire.facts.text import whole_lines
 
 _LINE = re.compile(r"^[\s|]*[-+\\]")
 _ROOT = re.compile(r"[-+\\]-?\[(?:(?P<domain>[0-9a-f]{4,8}):)?(?P<bus>[0-9a-f]{2})\](?=-|$)", re.I)

@@ -11,12 +11,12 @@ from __future__ import annotations
 import re
 from xml.etree.ElementTree import Element
 
-from hinan.wire.address import parse_address, split_address
-from hinan.wire.identity import coherent_evidence, gpu_name, role_of
-from hinan.wire.link import width_of
-from hinan.wire.model import Function, Link, Machine, NumaNode, Port, Role
+from hinan.wire.facts.address import parse_address, split_address
+from hinan.wire.facts.identity import coherent_evidence, gpu_name, role_of
+from hinan.wire.facts.link import width_of
+from hinan.wire.facts.model import Function, Link, Machine, NumaNode, Port, Role
+from hinan.wire.facts.text import hex_number, number
 from hinan.wire.readers.xml_tree import mask_bits, parse
-from hinan.wire.text import hex_number, number
 
 _CPU_NVLINK_CLASS = "0x068001"  # NCCL's class of an NVLink whose other end is a CPU (POWER)
 

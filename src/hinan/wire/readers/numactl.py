@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 
-from hinan.wire.model import Machine, NumaNode
-from hinan.wire.text import int_list, whole_lines
+from hinan.wire.facts.model import Machine, NumaNode
+from hinan.wire.facts.text import int_list, whole_lines
 
 _ALL = re.compile(r"^available: [0-9]{1,5} nodes \(([0-9,-]+)\)\s*$")
 _CPUS = re.compile(r"^node ([0-9]{1,5}) cpus:((?: +[0-9]{1,5})*)\s*$")

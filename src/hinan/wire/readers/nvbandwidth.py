@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from typing import Any
 from zlib import crc32
 
-from hinan.wire.address import parse_address
-from hinan.wire.identity import NVIDIA
-from hinan.wire.model import Gpu, Machine, Measurement
-from hinan.wire.text import number, printable, whole_lines
+from hinan.wire.facts.address import parse_address
+from hinan.wire.facts.identity import NVIDIA
+from hinan.wire.facts.model import Gpu, Machine, Measurement
+from hinan.wire.facts.text import number, printable, whole_lines
 
 _TESTS = {
     f"{way}_memcpy_{engine}": (what, engine)

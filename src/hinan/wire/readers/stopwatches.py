@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from hinan.wire.identity import NVIDIA
-from hinan.wire.model import Gpu, Machine, Measurement
-from hinan.wire.text import number, whole_lines
+from hinan.wire.facts.identity import NVIDIA
+from hinan.wire.facts.model import Gpu, Machine, Measurement
+from hinan.wire.facts.text import number, whole_lines
 
 _F = r"([0-9]+(?:[.,][0-9]+)?)"
 _DEVICE = re.compile(r"^\s*Device ([0-9]{1,3}): (\S.*?)\s*$")

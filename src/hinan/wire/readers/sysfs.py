@@ -11,13 +11,13 @@ import os
 import re
 from pathlib import Path
 
-from hinan.wire.address import parse_address, split_address
-from hinan.wire.identity import coherent_evidence, gpu_name, role_of
-from hinan.wire.link import width_of
-from hinan.wire.model import Function, IommuMode, Link, Machine, NumaNode, Role, Sriov, Window
-from hinan.wire.pages import node_blocks
+from hinan.wire.facts.address import parse_address, split_address
+from hinan.wire.facts.identity import coherent_evidence, gpu_name, role_of
+from hinan.wire.facts.link import width_of
+from hinan.wire.facts.model import Function, IommuMode, Link, Machine, NumaNode, Role, Sriov, Window
+from hinan.wire.facts.text import clean, count, decode, hex_number, int_list, number
 from hinan.wire.readers import config_space, iomem
-from hinan.wire.text import clean, count, decode, hex_number, int_list, number
+from hinan.wire.readers.pages import node_blocks
 
 _LEGACY_BYTES = 256  # what root sees of a device without PCI Express, its list of capabilities included
 _HOST_BRIDGE = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")  # a folder that holds what is at the root

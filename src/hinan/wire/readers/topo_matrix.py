@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 
-from hinan.wire.identity import NVIDIA
-from hinan.wire.model import Gpu, Machine
-from hinan.wire.text import int_list, whole_lines
+from hinan.wire.facts.identity import NVIDIA
+from hinan.wire.facts.model import Gpu, Machine
+from hinan.wire.facts.text import int_list, whole_lines
 
 _COLUMNS = re.compile(r"CPU Affinity|NUMA Affinity|GPU NUMA ID|\S+")
 _NAME = re.compile(r"GPU[0-9]{1,3}")

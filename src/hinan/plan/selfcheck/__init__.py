@@ -1,0 +1,1 @@
+"""Numbers that must come out, each with its formula and source."""

@@ -1,0 +1,202 @@
+"""One evacuation on its way: from the boundary that started it to the moment it is held, or found torn (rules D1 to D3).
+
+Two threads meet here. The trainer passes the gate (`hold`), or reaches the next boundary without having passed it
+(`finish`); the landing thread waits for the last copy and ends the flight.
+
+Invariant:  sources are looked at at the end of the last copy, or as the gate is passed, if that comes first: the last look
+            is before the trainer may change them by right. What has moved by then was moved by nobody we know, and is torn.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+import torch
+
+from hinan.formats.digest import digest
+from hinan.trainer.evacuating.copying import Copying
+from hinan.trainer.ports.pieces import flat_bytes
+from hinan.trainer.ports.waking import Once
+from hinan.trainer.state.layout import in_order
+
+Watched = list[tuple[str, torch.Tensor, int, str | None]]
+"""(name, live tensor, its version when the watch began, its bits then if they are watched too)."""
+
+
+def watch(tensors: Iterable[tuple[str, torch.Tensor]]) -> Watched:
+    """Note the versions of live tensors."""
+    return [(name, tensor, version(tensor), None) for name, tensor in tensors]
+
+
+def watch_bits(tensors: Iterable[tuple[str, torch.Tensor]]) -> Watched:
+    """Note versions and bits: what changes without being counted is seen too. Reads all of them, here and in `moved`.
+
+    Looked at through an alias: a parameter that merely gets another storage leaves the bytes that a copy would read alone.
+    """
+    aliases = ((name, tensor.detach()) for name, tensor in tensors)
+    return [(name, alias, version(alias), bits(alias)) for name, alias in aliases]
+
+
+def version(tensor: torch.Tensor) -> int:
+    """torch's count of in-place changes. A tripwire, not a proof: `.data` writes, fused steps and graphs do not count."""
+    return -1 if tensor.is_inference() else tensor._version
+
+
+def moved(watched: Watched) -> str | None:
+    """Name of a tensor that was changed in place since it was watched."""
+    return next(
+        (
+            name
+            for name, tensor, before, at_first in watched
+            if version(tensor) != before or (at_first is not None and bits(tensor) != at_first)
+        ),
+        None,
+    )
+
+
+def bits(tensor: torch.Tensor) -> str:
+    """A digest of a tensor's bits; on a device one that is made there."""
+    if tensor.device.type != "cpu":
+        return str(torch.hash_tensor(tensor.detach()).item())
+    return _digest(in_order(tensor.detach().resolve_conj().resolve_neg().contiguous()).reshape(-1).view(torch.uint8))
+
+
+class Flight:
+    """Copies under way, the gates they wait for, and what becomes of them.
+
+    Attributes:
+        torn: name of a tensor that changed while it might still be read; None as long as none is known.
+        failure: what went wrong on the way; None if nothing did.
+        waited_s: time the trainer was held back at the gate.
+    """
+
+    def __init__(
+        self,
+        copying: Copying,
+        gates: frozenset[str],
+        watched: Watched,
+        end: Callable[[Flight], None],
+        *,
+        check_bits: bool,
+        hand_over: Callable[[Callable[[], None]], object] = lambda land: None,
+    ) -> None:
+        """
+        Args:
+            hand_over: has `land` called by the landing thread.
+            end: called once, in the landing thread, when nothing is read any more: seals, or gives the step up.
+            check_bits: digest the sources now, and at the gate compare both them and their copies with that; only then is
+                it held. Comparing the two with each other would not do: both may be younger than the boundary.
+        """
+        self.gates, self.waited_s, self._hand_over = gates, 0.0, hand_over
+        self.torn: str | None = None
+        self.failure: Exception | None = None
+        self._copying, self._watched, self._end = copying, watched, end
+        self._digests = [_digest(flat_bytes(piece)) for piece in copying.gated] if check_bits else []
+        self._lock = threading.RLock()  # a signal's handler may close the run while its thread stands here
+        self._begun = threading.Lock()
+        self._is_passed = not gates
+        self._may_end, self._landed = Once(), Once()
+        if self._is_passed or not check_bits:
+            self._may_end.set()
+
+    @property
+    def is_passed(self) -> bool:
+        """Whether the trainer may change the sources: all copies come before whatever it does next."""
+        return self._is_passed
+
+    @property
+    def has_landed(self) -> bool:
+        return self._landed.is_set()
+
+    def hold(self, gates: Iterable[str]) -> None:
+        """An optimizer is about to step: order it after the copies. On a device the host does not wait."""
+        if not self._is_passed and not self.gates.isdisjoint(gates):
+            self._pass(self._copying.hold_back)
+
+    def finish(self) -> None:
+        """A boundary, or the end, was reached without the gate: wait on the host for the copies.
+
+        What went wrong with them is for the landing thread to find: whoever joins first takes the error with him, and the
+        other one would take the copy for whole.
+        """
+        if not self._is_passed:
+            self._pass(self._copying.wait)
+        self._forget()  # whoever passed it may have been interrupted before he did
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until it is held or given up."""
+        if not self.has_landed:
+            self.hand_over()  # again: whoever was to do it may have been interrupted before he did
+        return self._landed.wait(timeout_s)
+
+    def hand_over(self) -> None:
+        """Have the landing thread do its part."""
+        self._hand_over(self.land)
+
+    def land(self) -> None:
+        """The landing thread's part, done once however often it is called."""
+        if not self._begun.acquire(blocking=False):
+            return
+        try:
+            self._copying.join()
+            self._judge()
+            self.torn = self.torn or self._copying.moved_away()
+            self._may_end.wait()
+            self._copying.let_go()
+            self._watched = []
+        except Exception as error:  # noqa: BLE001 - whatever failed, what lies in the slot is not known to be whole
+            self.failure = error
+        finally:
+            try:
+                self._end(self)
+            finally:
+                self._landed.set()
+                self._forget()
+
+    def _pass(self, order: Callable[[], None]) -> None:
+        """A handler may raise between any two lines of this, and it is then called again, from the start.
+
+        Ordering: until `_may_end` is set, all that is looked at here is kept. From then on the landing thread lets it go,
+        and nothing is left to be done but `order`, which may be done twice. And it is set before the trainer counts as past
+        the gate: he does not look again at a flight that he has passed, and by then nobody may be left waiting for him.
+        """
+        began = time.monotonic()
+        try:
+            self._judge()
+            # What is raised here is not ours to catch: by a handler of the trainer's own signals, or by its device. The
+            # flight is then not passed: the watch goes on, and the next gate or boundary waits again.
+            order()
+            if not self._may_end.is_set():
+                self._compare()
+                self._may_end.set()
+            with self._lock:  # a look that has begun ends before the trainer may write
+                self._is_passed = True
+        finally:
+            self.waited_s += time.monotonic() - began
+            self._forget()
+
+    def _forget(self) -> None:
+        """Landed and passed: the handle that keeps this flight must not keep a slot mapped."""
+        with self._lock:
+            if self._is_passed and self.has_landed:
+                self.__dict__.pop("_copying", None)
+                self.__dict__.pop("_end", None)
+
+    def _judge(self) -> None:
+        with self._lock:
+            if not self._is_passed:
+                self.torn = self.torn or moved(self._watched)
+
+    def _compare(self) -> None:
+        self._copying.wait()
+        for piece, at_boundary in zip(self._copying.gated, self._digests, strict=True):
+            copied = self._copying.slot.bytes_at(piece.offset, piece.size_bytes)
+            if _digest(copied) != at_boundary or _digest(flat_bytes(piece)) != at_boundary:
+                self.torn = self.torn or piece.entry
+                return
+
+
+def _digest(flat: torch.Tensor) -> str:
+    return digest(flat.cpu().numpy().data)

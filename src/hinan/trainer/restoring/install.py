@@ -1,0 +1,309 @@
+"""Puts a saved state into live objects: first everything is compared, then everything is written (rules D7, D8, G2).
+
+`match` walks saved JSON and live objects together. It changes nothing; it raises at the first difference that cannot be
+bridged, and otherwise returns the list of writes. So a state that does not fit leaves the live one as it was.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, MutableMapping, MutableSequence
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import nn
+
+from hinan.core.errors import StructureError
+from hinan.formats.values import KEYED, Json, child
+from hinan.trainer.restoring.aliases import share_again
+from hinan.trainer.restoring.differences import (
+    refuse_other_groups,
+    refuse_other_keys,
+    refuse_other_names,
+    refuse_other_tensor,
+    refuse_other_way,
+)
+from hinan.trainer.restoring.holders import holders, refuse_parted
+from hinan.trainer.restoring.making import Maker, kind_of
+from hinan.trainer.restoring.moments import Moment, settle
+from hinan.trainer.restoring.saved import SavedTensors
+from hinan.trainer.restoring.writes import Copies, put_in_order
+from hinan.trainer.state.loader import keeps_position, load_loader
+from hinan.trainer.state.loading_optimizers import load
+from hinan.trainer.state.modules import ModuleTensors, unwrap
+from hinan.trainer.state.naming import optimizer_names, parameter_names, parameters_by_name, parameters_of
+from hinan.trainer.state.rng import random_kind, set_random_state
+from hinan.trainer.state.scaler import scaler_state
+from hinan.trainer.state.supported import is_wrapper
+
+log = logging.getLogger("hinan")
+
+Write = Callable[[], object]
+_IN_PLACE = ("$module", "$optimizer", "$stateful", "$scaler", "$loader", "$random")
+"""Tags of objects that only a live object of the same kind can take."""
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """Anything that gives its state as values and takes it back: schedulers, scalers, loaders, objects of the user's."""
+
+    def state_dict(self) -> Any:
+        """The state."""
+
+    def load_state_dict(self, state_dict: Any) -> Any:
+        """Take a state."""
+
+
+class Matcher:
+    """Compares one saved state with one live state."""
+
+    def __init__(self, tensors: SavedTensors, state: Mapping[str, Any]) -> None:
+        self._tensors = tensors
+        self._known = parameter_names(state)
+        self._maker = Maker(tensors, parameters_by_name(state))
+        self._written: dict[tuple[Any, ...], str] = {}
+        self._load_themselves: list[str] = []
+        self._storages: set[int] = set()
+        self._writes: list[Write] = []
+        self._loads: list[Write] = []
+        self._moments: list[Moment] = []
+        self._placed: dict[str, torch.Tensor] = {}
+
+    def match(self, saved: Mapping[str, Json], state: MutableMapping[str, Any]) -> list[Write]:
+        """The writes that make the live state equal to the saved one; nothing is written yet.
+
+        Raises:
+            StructureError: names the path, and both sides.
+        """
+        refuse_other_keys(saved, state)
+        for key, json in saved.items():
+            self._into(state, key, json, str(key))
+        settle(self._moments, self._tensors, self._storages, self._maker.new_tensor)
+        if self._tensors.shared:
+            share_again(self._maker.new, self._placed, self._tensors.location, self._tensors.whole)
+        if self._load_themselves:
+            before = holders(state)
+            self._writes.append(lambda: refuse_parted(before, holders(state), self._load_themselves))
+        # Last: what an optimizer derives from its parameters as it loads, it derives from those that were saved.
+        return [*self._writes, *self._loads]
+
+    # -- one place -----------------------------------------------------------------------------------------------
+
+    def _into(self, parent: MutableMapping[Any, Any] | MutableSequence[Any], key: Any, json: Json, path: str) -> None:
+        """Match what `parent[key]` holds; values that cannot be changed in place are replaced in the parent."""
+        live = parent[key]
+        if isinstance(json, dict) and self._object(live, json, path):
+            return
+        pairs = self._pairs(json)
+        if pairs is not None and isinstance(live, MutableMapping):
+            self._mapping(live, pairs, path)
+        elif isinstance(json, list) and isinstance(live, MutableSequence):
+            self._sequence(live, json, path)
+        else:
+            value = self._tuple(live, json, path) if isinstance(live, tuple) else self._maker.value(json, live)
+            self._writes.append(lambda: parent.__setitem__(key, value))
+
+    def _pairs(self, json: Json) -> dict[Any, Json] | None:
+        """A mapping's items, whichever of its forms it was stored in; None for everything else."""
+        if not isinstance(json, dict):
+            return None
+        tag = next(iter(json), "")
+        if len(json) != 1 or not tag.startswith("$"):
+            return json
+        if tag not in KEYED:
+            return None
+        pairs = json[tag][1] if tag == "$default" else json[tag]
+        return {self._maker.value(k, None): item for k, item in pairs}
+
+    def _tuple(self, live: tuple[Any, ...], json: Json, path: str) -> object:
+        """A tuple cannot be changed: members that take their state in place stay, the others are new."""
+        items = json.get("$tuple") if isinstance(json, dict) else None
+        if items is None or len(items) != len(live):
+            return self._maker.value(json, live)
+        members = zip(live, items, range(len(live)), strict=True)
+        return tuple(
+            member
+            if isinstance(item, dict) and self._object(member, item, child(path, i))
+            else self._maker.value(item, member)
+            for member, item, i in members
+        )
+
+    def _object(self, live: object, json: Mapping[str, Json], path: str) -> bool:
+        """Match live objects that take their state in place; False for everything else."""
+        if "$module" in json and isinstance(live, nn.Module):
+            self._module(live, json["$module"], path)
+        elif "$optimizer" in json and isinstance(live, torch.optim.Optimizer):
+            self._optimizer(live, json["$optimizer"], path)
+        elif "$tensor" in json and isinstance(live, torch.Tensor):
+            self._tensor(live, json["$tensor"][0], path)
+        elif "$generator" in json and isinstance(live, torch.Generator):
+            state = torch.frombuffer(bytearray(base64.b64decode(json["$generator"][1])), dtype=torch.uint8)
+            self._writes.append(lambda: live.set_state(state))
+        elif "$stateful" in json and isinstance(live, Stateful):
+            value = self._maker.given(json["$stateful"])
+            self._writes.append(lambda: live.load_state_dict(value))
+        elif "$scaler" in json and isinstance(live, torch.amp.GradScaler):
+            self._scaler(live, json["$scaler"], path)
+        elif "$loader" in json and keeps_position(live):
+            kept = self._maker.given(json["$loader"])
+            self._writes.append(lambda: load_loader(live, kept["position"], kept["generators"]))
+        elif "$random" in json and random_kind(live) == json["$random"][0]:
+            drawn = self._maker.given(json["$random"][1])
+            self._writes.append(lambda: set_random_state(live, drawn))
+        elif any(tag in json for tag in _IN_PLACE):
+            raise StructureError(
+                f"{path} was saved from a {kind_of(json)}, and is a {type(live).__qualname__} now", path=path
+            )
+        else:
+            return False
+        return True
+
+    def _scaler(self, live: torch.amp.GradScaler, json: Mapping[str, Json], path: str) -> None:
+        if not live.is_enabled():
+            if json:
+                log.warning("restore.default %s was saved enabled and is disabled now; its scale is not used", path)
+            return
+        if not json:
+            raise StructureError(f"{path} was saved from a disabled GradScaler and is enabled now", path=path)
+        values = scaler_state(self._maker.given(json))
+        self._writes.append(lambda: live.load_state_dict(values))
+
+    def _mapping(self, live: MutableMapping[Any, Any], json: Mapping[Any, Json], path: str) -> None:
+        for key, item in json.items():
+            if key in live:
+                self._into(live, key, item, self._member(path, key))
+            else:
+                value = self._maker.value(item, None)
+                self._writes.append(lambda key=key, value=value: live.__setitem__(key, value))  # type: ignore[misc]
+        for key in [k for k in live if k not in json]:
+            log.warning("restore.default %s was not saved; its value stays", self._member(path, key))
+        if isinstance(live, OrderedDict):
+            self._writes.append(lambda: put_in_order(live, json))
+
+    def _member(self, path: str, key: object) -> str:
+        """Path of a mapping's member; a parameter as a key is called by its name."""
+        return f"{path}.{self._known.get(id(key), '?')}" if isinstance(key, nn.Parameter) else child(path, key)
+
+    def _sequence(self, live: MutableSequence[Any], json: list[Json], path: str) -> None:
+        for i, item in enumerate(json[: len(live)]):
+            self._into(live, i, item, child(path, i))
+        rest = [self._maker.value(item, None) for item in json[len(live) :]]
+        length = len(json)
+
+        def resize() -> None:
+            del live[length:]
+            live.extend(rest)
+
+        if length != len(live):
+            self._writes.append(resize)
+
+    # -- tensors, modules, optimizers ----------------------------------------------------------------------------
+
+    def _tensor(self, live: torch.Tensor, name: str, path: str) -> None:
+        saved = self._tensors[name]
+        refuse_other_tensor(path, saved, live)
+        with torch._C.DisableTorchFunctionSubclass():  # a subclass of the user's is written as the plain tensor it is
+            target = live.detach()
+        self._placed[name] = target
+        lazy = target.is_conj(), target.is_neg()
+        place = (str(target.device), target.data_ptr(), target.dtype, target.shape, target.stride(), *lazy)
+        if target.numel() and place in self._written:
+            self._same_twice(self._written[place], name, path)
+            return
+        self._written[place] = name
+        self._storages.add(target.untyped_storage().data_ptr())
+        self._copies().pairs.append((target, saved))
+
+    def _copies(self) -> Copies:
+        """Where the next in-place copy goes: neighbouring ones are one write; the order of all others stays."""
+        if not (self._writes and isinstance(self._writes[-1], Copies)):
+            self._writes.append(Copies())
+        copies = self._writes[-1]
+        assert isinstance(copies, Copies)
+        return copies
+
+    def _same_twice(self, first: str, second: str, path: str) -> None:
+        """Two names for one live place (a tie): the saved values must agree."""
+        if first != second and not self._tensors[first].is_same(self._tensors[second]):
+            raise StructureError(
+                f"{path} shares its storage with {first} now, but they were saved with different values", path=path
+            )
+
+    def _module(self, live: nn.Module, json: Mapping[str, Json], path: str) -> None:
+        bare = unwrap(live)
+        names = ModuleTensors(bare)
+        tensors, extras = names.read()
+        saved = json["tensors"]
+        refuse_other_names(path, saved, tensors)
+        for name in saved:
+            full = f"{path}.{name}"
+            if names.is_its_own(name) and (names.is_saved_by_torch(name) or self._tensors[full].is_like(tensors[name])):
+                self._tensor(tensors[name], full, full)
+        if not names.is_plain:
+            copies = self._maker.given_module(path, {**json, "tensors": [n for n in saved if n in names.given]}, extras)
+            # What needs no copy is named, too, and is the live tensor, which has been written by then.
+            self._writes.append(lambda: names.load({**dict.fromkeys(saved), **tensors, **copies()}))
+            self._load_themselves.append(path)
+            return
+        for name, item in json["extras"].items():
+            owner = bare.get_submodule(name.rpartition(".")[0])
+            value = self._maker.given(item, extras.get(name))
+            self._writes.append(lambda owner=owner, value=value: owner.set_extra_state(value))  # type: ignore[misc]
+
+    def _optimizer(self, live: torch.optim.Optimizer, json: Mapping[str, Json], path: str) -> None:
+        names = optimizer_names(live, self._known)
+        groups = [[names[id(p)] for p in group["params"]] for group in live.param_groups]
+        saved_groups = [group["params"] for group in json["groups"]]
+        refuse_other_groups(path, saved_groups, groups)
+        refuse_other_way(path, live, was_plain="said" not in json)
+        if "said" in json:
+            said = self._maker.given_to_optimizer(json["said"], next(parameters_of(live), None))
+            self._loads.append(lambda: load(live, said))
+            return
+        parameters = {names[id(p)]: p for group in live.param_groups for p in group["params"]}
+        state: list[tuple[object, object]] = []
+        self._storages.update(p.untyped_storage().data_ptr() for p in parameters.values())
+        copies = self._copies()
+        for name, entry in json["state"]:
+            what = f"{path} was saved with moments of {name}, which is in none of its groups"
+            parameter = parameters[name] if name in parameters else self._maker.parameter(name, what)
+            state.append((parameter, self._entry(live.state, parameter, entry, copies)))
+        state += [(self._maker.value(key, None), self._maker.value(entry, None)) for key, entry in json["other"]]
+
+        def write() -> None:
+            # Filled, never through load_state_dict: that would cast moments to the parameter's dtype and alias its input.
+            live.state.clear()
+            for key, entry in state:
+                live.state[key] = entry  # type: ignore[index]
+
+        self._writes.append(write)
+        for group, saved in zip(live.param_groups, json["groups"], strict=True):
+            self._options(group, saved["options"], path)
+
+    def _entry(self, state: Mapping[Any, Any], parameter: torch.Tensor, json: Json, copies: Copies) -> object:
+        """The state of one parameter: new, but for the tensors it has already that can take the saved bits in place."""
+        pairs = self._pairs(json)
+        live = state.get(parameter, {})  # never indexed: that would create an entry
+        if pairs is None or type(live) is not dict or any(tag in json for tag in KEYED):
+            return self._maker.value(json, None, parameter)
+        entry: dict[Any, object] = {}
+        for key, item in pairs.items():
+            old = live.get(key)
+            if isinstance(item, dict) and "$tensor" in item and isinstance(old, torch.Tensor) and not is_wrapper(old):
+                entry[key] = old
+                self._moments.append(Moment(entry, key, old, item["$tensor"], parameter, copies))
+            else:
+                entry[key] = self._maker.value(item, None, parameter)
+        return entry
+
+    def _options(self, group: dict[str, Any], options: Mapping[str, Json], path: str) -> None:
+        for key, item in options.items():
+            if key in group:
+                self._into(group, key, item, f"{path}.{key}")
+            else:
+                value = self._maker.value(item, None)
+                self._writes.append(lambda key=key, value=value: group.__setitem__(key, value))  # type: ignore[misc]
+        for key in set(group) - set(options) - {"params", "param_names"}:
+            log.warning("restore.default %s.%s was not saved; its value stays %r", path, key, group[key])

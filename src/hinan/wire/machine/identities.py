@@ -1,0 +1,119 @@
+"""What identifies a node, and how it is taken out of a machine before a file leaves.
+
+Owns:      the patterns, and which fields hold free text.
+Promises:  no serial number, UUID, GUID, MAC or IP address, and not the host name: the model has no field for them, free
+           text is washed, and interfaces that are named after their MAC get another name, the same one everywhere.
+Never:     touches addresses, words of the format, or what decides something (names of hardware are from a public list,
+           so that a host which is called like one must not change them).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from hinan.wire.facts.disputes import PLACE_OF, Disputed
+from hinan.wire.facts.model import Function, Gpu, IomemRange, Machine, Measurement
+
+_SECRETS = (
+    (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", re.I), "UUID"),
+    (re.compile(r"\b(?:[0-9a-f]{2}[:-]){5,7}[0-9a-f]{2}\b", re.I), "MAC"),
+    (re.compile(r"\b(?:[0-9a-f]{4}\.){2}[0-9a-f]{4}\b", re.I), "MAC"),
+    (re.compile(r"\b(?:[0-9a-f]{4}:){3}[0-9a-f]{4}\b", re.I), "GUID"),
+    (re.compile(r"\b(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}\b", re.I), "IP"),
+    (re.compile(r"\b(?:[0-9a-f]{1,4}:)+:(?:[0-9a-f]{1,4}(?::[0-9a-f]{1,4})*)?", re.I), "IP"),
+    (re.compile(r"\b(?:[0-9]{1,3}\.){3}[0-9]{1,3}\b"), "IP"),
+    (re.compile(r"\b0x[0-9a-f]{16}\b", re.I), "GUID"),
+    (re.compile(r"\b(enx|wlx|wwx|ibx|rocex?)(?:[0-9a-f]{16}|[0-9a-f]{12})(?![0-9a-f])", re.I), r"\1MAC"),
+    (re.compile(r"\b(serial(?: number)?|s/n)\b[ :=#]*[\w-]{4,}", re.I), "SERIAL"),
+    (re.compile(r"\bsn\b[ :=#]*(?=[\w-]*[0-9])[\w-]{6,}", re.I), "SERIAL"),
+)
+_HEX_IN_NAME = re.compile(r"[0-9a-f]{16}|[0-9a-f]{12}", re.I)
+
+
+def wash(text: str, host: str | None = None) -> str:
+    """`text` without identities; `host` is this node's name. One of digits only is no more than a number, and stays."""
+    for pattern, word in _SECRETS:
+        text = pattern.sub(word, text)
+    names = {host, host.split(".")[0]} if host else set()
+    for name in sorted((name for name in names if not name.isdigit()), key=len, reverse=True):
+        text = re.sub(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", "HOST", text, flags=re.I)
+    return text
+
+
+def without_identities(machine: Machine, host: str | None = None) -> Machine:
+    """The same machine, to be shown to others."""
+    names = _interfaces(_all_interfaces(machine), host)
+    return msgspec.structs.replace(
+        _cleaned(machine, ("product", "coherent_link", "mixed", "virtual", "notes"), host),
+        functions={address: _hardware(function) for address, function in machine.functions.items()},
+        gpus=tuple(_renamed(gpu, names) for gpu in machine.gpus),
+        cpu_model=_or_none(machine.cpu_model),
+        iomem=tuple(IomemRange(r.first, r.last, wash(r.name)) for r in machine.iomem),
+        measurements=tuple(_measured(m) for m in machine.measurements),
+        nic_names={names[name]: address for name, address in machine.nic_names.items()},
+        disputed=_disputed(machine.disputed, names),
+    )
+
+
+def _all_interfaces(machine: Machine) -> set[str]:
+    """Also those of which sources say different things: they stand in no other field."""
+    placed = {what.removeprefix(PLACE_OF) for what in machine.disputed if what.startswith(PLACE_OF)}
+    told = {value.rpartition(" ")[0] for gpu in machine.gpus for value in gpu.disputed.get("relations", ())}
+    return {*machine.nic_names, *placed, *told, *(other for gpu in machine.gpus for other in gpu.relations)}
+
+
+def _disputed(disputed: Disputed, names: dict[str, str]) -> Disputed:
+    """What was said, with interfaces under their new names and names of products washed."""
+    shown = {_said(what, names): tuple(sorted(_said(each, names) for each in told)) for what, told in disputed.items()}
+    return dict(sorted(shown.items()))
+
+
+def _said(text: str, names: dict[str, str]) -> str:
+    return wash(" ".join(names.get(word, word) for word in text.split(" ")))
+
+
+def _interfaces(names: Iterable[str], host: str | None) -> dict[str, str]:
+    """A name for each interface, in the order of the old ones; those that tell nothing keep theirs."""
+    found: dict[str, str] = {}
+    for name in sorted(names):
+        plain = _HEX_IN_NAME.sub("MAC", wash(name, host))
+        taken, number = plain, 1
+        while taken in found.values():
+            number += 1
+            taken = f"{plain}-{number}"
+        found[name] = taken
+    return found
+
+
+def _cleaned(machine: Machine, fields: Iterable[str], host: str | None) -> Machine:
+    changes: dict[str, Any] = {}
+    for name in fields:
+        value = getattr(machine, name)
+        if value is not None:
+            changes[name] = wash(value, host) if isinstance(value, str) else tuple(wash(each, host) for each in value)
+    return msgspec.structs.replace(machine, **changes)
+
+
+def _or_none(text: str | None) -> str | None:
+    return wash(text) if text is not None else None
+
+
+def _hardware(function: Function) -> Function:
+    return msgspec.structs.replace(
+        function, name=_or_none(function.name), coherent_link=_or_none(function.coherent_link),
+    )  # fmt: skip
+
+
+def _renamed(gpu: Gpu, names: dict[str, str]) -> Gpu:
+    relations = {names[other]: label for other, label in gpu.relations.items()}
+    return msgspec.structs.replace(
+        gpu, name=_or_none(gpu.name), relations=relations, disputed=_disputed(gpu.disputed, names)
+    )
+
+
+def _measured(m: Measurement) -> Measurement:
+    return msgspec.structs.replace(m, gpu_name=_or_none(m.gpu_name))

@@ -1,0 +1,261 @@
+"""`hinan wire explain`: why this physical address is the destination of a checkpoint, and what carries it there.
+
+Owns:      putting decode, IOMMU walk, TLPs and the table of ideas into one answer, each figure with its label: *read*
+           (from this machine), *reported* (by the source), *illustration* (arithmetic on the address given).
+Never:     presents arithmetic as a reading: live IOMMU tables are rarely readable, so a walk is always an illustration.
+"""
+
+from __future__ import annotations
+
+import textwrap
+
+import msgspec
+
+from hinan.wire.checks.check import UNKNOWN_MODE, iommu_of
+from hinan.wire.facts.address import requester_id, short_address
+from hinan.wire.facts.link import ASSUMED_MPS_BYTES
+from hinan.wire.facts.model import Gpu, IomemRange, IommuMode, Machine
+from hinan.wire.machine.root_complex import MEMORY, NOWHERE, UNKNOWN
+from hinan.wire.packets.ideas import table
+from hinan.wire.packets.iommu import LEAF_LEVELS, Walk, translations_for, walk_of
+from hinan.wire.packets.tlp import Request, writes
+from hinan.wire.paths.decode import Route, route_write, windows_told
+from hinan.wire.paths.path import mps_of, path_ceiling, path_up
+from hinan.wire.paths.transport import coherent_link_of
+from hinan.wire.readers.iomem import claimants
+from hinan.wire.readers.pages import Page
+from hinan.wire.show.render import WIDTH, clip
+
+SHOWN_PACKETS = 3
+_WALK = "the walk if it translated this number (illustration)"
+_UNTRANSLATED = (IommuMode.OFF.value, IommuMode.PASSTHROUGH.value)
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the address that is asked about.
+
+    words: where it comes from. label: read, illustration or unknown.
+    machine: what the explained machine's windows and modes are: read, reported, or illustration where the pages are of
+    this machine and the windows of another. iomem: the ranges of the machine that has the pages; None: the explained one.
+    """
+
+    words: str
+    label: str
+    machine: str = "reported"
+    pages: tuple[Page, ...] = ()
+    iomem: tuple[IomemRange, ...] | None = None
+    virtual: bool = False  # the machine that has the pages is a virtual one
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """All parts of the answer. `packets`: the first TLPs of `size_bytes` written to `address`.
+
+    address: None where the physical address cannot be read; then there is no route, no walk and no packet. guest: the
+    explained machine is a virtual one, so its IOMMU is not the last. guest_pages: the machine that has the pages is.
+    labels: of address, route, iomem, iommu, walks, mps and packets: read (from this machine), reported (by the source),
+    assumed, unknown, or illustration (arithmetic, or another machine's windows). Each page has its own.
+    """
+
+    address: int | None
+    address_from: str
+    is_physical: bool
+    size_bytes: int
+    requester: str | None
+    iommu: str | None
+    iommu_groups: bool  # groups exist: an IOMMU is on, in a mode that may be unknown
+    route: Route | None
+    iomem: tuple[IomemRange, ...]
+    walks: tuple[Walk, ...]
+    mps_bytes: int
+    labels: dict[str, str]
+    packets: tuple[Request, ...]
+    packet_count: int
+    pages: tuple[Page, ...] = ()
+    guest: bool = False
+    guest_pages: bool = False
+    ceiling_bytes_per_s: float | None = None
+
+
+def explain(
+    machine: Machine,
+    gpu: Gpu | None,
+    address: int | None,
+    *,
+    size_bytes: int,
+    told: Told,
+    device: str | None = None,
+) -> Explanation:
+    """The explanation of a write of `size_bytes` to a bus address by the GPU, or by another `device` (a drive, a NIC).
+
+    address None: it is of a page whose frame cannot be read.
+
+    Raises:
+        ConfigError: the range leaves 64 bits.
+    """
+    requester = device or (gpu.address if gpu is not None else None)
+    path = path_up(machine, requester) if requester else None
+    mps = mps_of(path.hops) if path else None
+    sender = requester or "0000:00:00.0"
+    coherent = device is None and gpu is not None and coherent_link_of(machine, gpu) is not None
+    mode = iommu_of(machine, gpu) if gpu is not None else machine.iommu_mode
+    route = route_write(machine, requester, address) if address is not None and requester in machine.functions else None
+    ranges = claimants(machine.iomem if told.iomem is None else told.iomem, address) if address is not None else ()
+    walks = _walks(sender, address)
+    packets = _written(sender, address, size_bytes, mps or ASSUMED_MPS_BYTES)
+    return Explanation(
+        address=address,
+        address_from=told.words,
+        is_physical=address is not None,
+        size_bytes=size_bytes,
+        requester=requester,
+        iommu=mode.value if mode else None,
+        iommu_groups=machine.has_iommu_groups,
+        route=route,
+        iomem=ranges,
+        walks=walks,
+        mps_bytes=mps or ASSUMED_MPS_BYTES,
+        labels={
+            "address": told.label,
+            "route": told.machine if route and requester and windows_told(machine, requester) else "unknown",
+            "iomem": ("read" if told.iomem is not None else told.machine) if ranges else "unknown",
+            "iommu": told.machine if mode else "unknown",
+            "walks": "illustration" if walks else "unknown",
+            "mps": told.machine if mps else "assumed",
+            "packets": "illustration" if packets else "unknown",
+        },
+        packets=tuple(packets[:SHOWN_PACKETS]),
+        packet_count=len(packets),
+        pages=told.pages,
+        guest=bool(machine.virtual),
+        guest_pages=told.virtual,
+        ceiling_bytes_per_s=path_ceiling(path)[0] if path and not coherent else None,
+    )
+
+
+def _walks(sender: str, address: int | None) -> tuple[Walk, ...]:
+    """One per leaf size; none for an address that four levels do not hold."""
+    if address is None or address >> 48:
+        return ()
+    return tuple(walk_of(sender, address, leaf_bytes=leaf) for leaf in LEAF_LEVELS)
+
+
+def _written(sender: str, address: int | None, size_bytes: int, mps_bytes: int) -> list[Request]:
+    if address is None:
+        return []
+    return list(writes(address, bytes(size_bytes), requester=requester_id(sender), mps_bytes=mps_bytes))
+
+
+def lines(found: Explanation) -> list[str]:
+    """The answer as text of at most 100 columns."""
+    parts = [_addresses(found), _pages(found), _route(found), _iomem(found), _iommu(found), _packets(found)]
+    text = [line for part in parts if part for line in [*part, ""]]
+    return [*text, "6. The same ideas in IP", *(f"   {line}" for line in table(97))]
+
+
+def _addresses(found: Explanation) -> list[str]:
+    who = short_address(found.requester) if found.requester else "a GPU (none is known here)"
+    same = "the same number" if found.iommu in _UNTRANSLATED else "another number, if the IOMMU translates"
+    if found.guest:
+        same = f"{same}; the host may translate again"
+    return [
+        f"1. Four addresses on the way of {who}",
+        *textwrap.wrap(
+            f"{found.address_from} ({found.labels['address']})", WIDTH - 3, initial_indent="   ", subsequent_indent="   "
+        ),
+        *_after("   user buffer       CPU virtual      ", "CPU page tables; pinned pages do not move"),
+        *_after("   page frame        physical         ", _frame(found)),
+        *_after("   DMA address       bus or IOVA      ", same),
+        *_after("   copy descriptor   GPU virtual      ", "the GPU's own page table says: system memory, DMA address"),
+    ]
+
+
+def _after(head: str, text: str) -> list[str]:
+    """A text behind its head, further lines below its beginning."""
+    return textwrap.wrap(text, WIDTH - 3, initial_indent=head, subsequent_indent=" " * len(head), break_on_hyphens=False)
+
+
+def _frame(found: Explanation) -> str:
+    """The page frame, where the address is known to be in RAM."""
+    if found.address is None:
+        return "unknown: the kernel shows frames to root only"
+    end = found.route.destination if found.route is not None else UNKNOWN
+    in_ram = bool(found.pages) or end == MEMORY or any(r.name.startswith("System RAM") for r in found.iomem)
+    if in_ram:
+        return f"{found.address:#x}"
+    if end == UNKNOWN and found.iomem:
+        return f"none: the address is no RAM but {found.iomem[-1].name}, see 3"
+    return {
+        UNKNOWN: f"{found.address:#x}, if it is RAM: no source tells",
+        NOWHERE: "none: nobody claims the address, see 2",
+    }.get(end, "none: the address is no RAM, see 2")
+
+
+def _pages(found: Explanation) -> list[str]:
+    if not found.pages:
+        return []
+    rows = [
+        f"   {p.offset_bytes:>13}  {p.virtual:#018x}  "
+        f"{f'{p.physical:#014x}' if p.physical is not None else 'unknown':<16}"
+        f"{p.node if p.node is not None else 'unknown':<9}{p.label}"
+        for p in found.pages
+    ]
+    guest = "this is a VM: these are guest-physical addresses" if found.guest_pages else "in a VM they would be the guest's"
+    head = f"   {'offset':>13}  {'virtual':<20}{'physical':<16}{'node':<9}label"
+    return ["   Some of its pages, in a mapping of this command", head, *rows, f"   Unpinned pages migrate; {guest}."]
+
+
+def _route(found: Explanation) -> list[str]:
+    if found.route is None:
+        why = "no GPU with a known place on the bus" if found.is_physical else "the physical address is not known"
+        return ["2. Who claims the address at each hop", f"   unknown: {why}"]
+    rows = [f"2. Who claims the address at each hop (windows and BARs: {found.labels['route']})"]
+    for step in found.route.steps:
+        rows += _after(f"   {short_address(step.at):<14}{step.action:<9}", step.why)
+    return [*rows, *_after("   -> ", found.route.destination)]
+
+
+def _iomem(found: Explanation) -> list[str]:
+    if not found.iomem:
+        why = "not in the source, or no range holds the address" if found.is_physical else "root is needed"
+        return ["3. /proc/iomem", f"   unknown: {why}"]
+    rows = [clip(f"   {'  ' * depth}{r.first:#x}-{r.last:#x}  {r.name}") for depth, r in enumerate(found.iomem)]
+    return [f"3. /proc/iomem: the deepest range is the claimant ({found.labels['iomem']})", *rows]
+
+
+def _iommu(found: Explanation) -> list[str]:
+    mode = f"{found.iommu} ({found.labels['iommu']})" if found.iommu else UNKNOWN_MODE if found.iommu_groups else "unknown"
+    where = "IOMMU in this guest" if found.guest else "IOMMU"
+    walk_of_it = _WALK if found.walks else "no walk: the address is unknown or above 48 bits"
+    rows = textwrap.wrap(f"4. {where}: {mode}; {walk_of_it}", WIDTH, subsequent_indent="   ")
+    for walk in found.walks:
+        size = {4 << 10: "4 KiB", 2 << 20: "2 MiB", 1 << 30: "1 GiB"}[walk.leaf_bytes]
+        count = translations_for(80 << 30, walk.leaf_bytes)
+        rows.append(
+            f"   {size}: root[{walk.root_index:#04x}] context[{walk.context_index:#04x}] "
+            f"{' '.join(map(str, walk.indices))} + {walk.offset:#x}   {walk.reads} reads; {count:,} pages in 80 GiB"
+        )
+    if found.iommu in _UNTRANSLATED:
+        whose = "the guest's physical address" if found.guest else "the physical address"
+        rows.append(f"   Here there is no walk: the DMA address is {whose}.")
+    if found.guest:
+        rows.append("   The host's IOMMU is unknown: a guest cannot see it.")
+    return rows
+
+
+def _packets(found: Explanation) -> list[str]:
+    if not found.packets:
+        return ["5. TLPs", "   unknown: the physical address is not known"]
+    size = "1 byte is" if found.size_bytes == 1 else f"{found.size_bytes} bytes are"
+    packets = "1 memory write TLP" if found.packet_count == 1 else f"{found.packet_count} memory write TLPs"
+    rows = [f"5. {size} {packets} of up to {found.mps_bytes} bytes (illustration; MPS {found.labels['mps']})"]
+    for packet in found.packets:
+        header = packet.header()
+        first, last = packet.byte_enables
+        rows.append(f"   {header.hex(' ')}")
+        rows.append(
+            f"     {'4' if len(header) == 16 else '3'} DW, length {packet.length_dw} DW, requester "
+            f"{packet.requester:04x}, tag {packet.tag}, enables {last:04b}/{first:04b}, at {packet.address & ~3:#x}"
+        )
+    if found.packet_count > len(found.packets):
+        rows.append(f"     ... {found.packet_count - len(found.packets)} more")
+    return rows
