@@ -3,6 +3,8 @@ PYTHON ?= python3.11
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+# Two processes, each with whole files: what a file makes once is made once. The slow stage measures, and runs alone.
+TWO    := -n 2 --dist loadfile
 
 .PHONY: setup demo test slow lint types layers wheel clean
 
@@ -18,7 +20,7 @@ demo: setup  ## train a small GPT, kill it twice, prove that nothing was lost (u
 	$(BIN)/hinan demo
 
 test: setup  ## the everyday suite (under 5 minutes on 2 cores)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(TWO)
 
 slow: setup  ## the slower stages
 	$(BIN)/python -m pytest -m slow --timeout=900
@@ -38,7 +40,7 @@ wheel: setup  ## the wheel alone passes the everyday suite: no file of src/ is o
 	$(BIN)/python -m venv .wheel-venv
 	.wheel-venv/bin/pip install -q -c constraints.txt "$$(ls dist/hinan-*.whl)[test]"
 	cp -r tests bench docs pyproject.toml *.md .wheel-venv/
-	cd .wheel-venv && bin/python -m pytest -q -p no:cacheprovider
+	cd .wheel-venv && bin/python -m pytest -q -p no:cacheprovider $(TWO)
 
 clean:
 	rm -rf $(VENV) .wheel-venv build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

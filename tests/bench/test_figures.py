@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from bench.child import Settings
 from bench.figures import idle, memory, restoring, tiny
 from bench.row import Row
 from bench.state import Training
+from torch.optim import optimizer as optimizers
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 SETTINGS = Settings(100_000, 2, "", "")
@@ -29,8 +31,10 @@ def test_hooks_cost_what_a_step_takes_above_its_neighbours_without_them(monkeypa
     }  # fmt: skip
 
 
-def test_a_step_without_hooks_has_none_and_the_next_one_has_them_again() -> None:
+def test_a_step_without_hooks_has_none_and_the_next_one_has_them_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """On both sides of the update, in their order; where nobody listens there is nothing to compare, which is said."""
+    for hooks in ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks"):
+        monkeypatch.setattr(optimizers, hooks, OrderedDict())  # other tests of this process may listen, too
     seen: list[str] = []
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])
     handles = [
