@@ -8,7 +8,7 @@ import pytest
 import wire_dumps as dumps
 
 from hinan.wire.checks.case import Question
-from hinan.wire.checks.check import iommu_of
+from hinan.wire.facts.iommu_mode import iommu_before
 from hinan.wire.facts.model import IommuMode, Machine
 from hinan.wire.facts.placement import node_for_gpu
 from hinan.wire.machine import capture, sources
@@ -137,7 +137,7 @@ def test_the_iommu() -> None:
     translated = capture.write(msgspec.structs.replace(machine, iommu_mode=IommuMode.TRANSLATED, functions=grouped))
     found = both_ways(translated, dumps.GDSCHECK.format(compat="false"))
     assert "IOMMU off or translated" in contradiction(found)
-    assert [iommu_of(found, gpu) for gpu in found.gpus] == [None, None]
+    assert [iommu_before(found, gpu.address) for gpu in found.gpus] == [None, None]
 
 
 def test_interfaces_and_gdscheck() -> None:

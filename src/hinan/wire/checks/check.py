@@ -14,14 +14,13 @@ from hinan.wire.checks.case import IMPOSSIBLE_RATIO, PROVEN_RATIO, Case, Questio
 from hinan.wire.checks.findings import Finding
 from hinan.wire.checks.measured import best_measurement
 from hinan.wire.facts.address import short_address
+from hinan.wire.facts.iommu_mode import iommu_before
 from hinan.wire.facts.link import ASSUMED_MPS_BYTES
 from hinan.wire.facts.model import Gpu, IommuMode, Machine, Role
 from hinan.wire.facts.placement import has_all_nodes, in_one_socket, node_for_gpu
 from hinan.wire.paths.path import Path, mps_of, path_ceiling, path_up
 from hinan.wire.paths.peer import redirecting_ports, same_switch
 from hinan.wire.paths.transport import coherent_link_of, is_c2c
-
-UNKNOWN_MODE = "on (groups exist), mode unknown"
 
 
 def check_gpu(machine: Machine, gpu: Gpu, question: Question) -> tuple[Finding, ...]:
@@ -139,16 +138,8 @@ def _short_nodes(machine: Machine, state_bytes: int) -> list[Finding]:
     ]  # fmt: skip
 
 
-def iommu_of(machine: Machine, gpu: Gpu) -> IommuMode | None:
-    """The mode in front of this GPU: its group's, else the machine's; None also where sources contradict each other."""
-    function = machine.functions.get(gpu.address or "")
-    if "iommu_mode" in machine.disputed or (function is not None and "iommu_mode" in function.disputed):
-        return None
-    return (function.iommu_mode if function else None) or machine.iommu_mode
-
-
 def _iommu(case: Case, coherent: str | None) -> Iterator[Finding]:
-    mode = iommu_of(case.machine, case.gpu)
+    mode = iommu_before(case.machine, case.gpu.address)
     if mode is IommuMode.TRANSLATED and coherent is None:
         near = node_for_gpu(case.machine, case.gpu.index).near
         cost, effect_s = effects.translating(case.machine, case.gpu, near, case.ceiling, case.question.state_bytes)

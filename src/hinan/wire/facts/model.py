@@ -260,7 +260,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dic
     cpu_model: str | None = None
     product: str | None = None
     packages: Count | None = None
-    iommu_mode: IommuMode | None = None
+    iommu_mode: IommuMode | None = None  # off: for all; else that of the GPUs (`iommu_mode.iommu_before`)
     coherent_link: str | None = None  # evidence that GPUs reach RAM by NVLink, not by PCIe alone
     coherent_bytes_per_s: Rate | None = None
     acs_unplaced: tuple[Acs, ...] = ()  # ACSCtl lines without an address

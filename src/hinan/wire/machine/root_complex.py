@@ -1,31 +1,51 @@
 """What an address is when no window and no BAR on the bus holds it.
 
 Owns:      what is RAM, and on which node it lies.
-Promises:  RAM is only what a known memory range holds: /proc/iomem, else the nodes' ranges (SRAT, memory blocks). Where
-           neither is told, nobody can say, and the answer is unknown.
+Promises:  an address that an IOMMU translates is nobody's before that. RAM is only what a known memory range holds:
+           /proc/iomem, else the nodes' ranges (SRAT, memory blocks). Where neither is told, nobody can say, and the
+           answer is unknown.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from hinan.wire.facts.model import Machine
+from hinan.wire.facts.iommu_mode import iommu_before
+from hinan.wire.facts.model import IommuMode, Machine
 from hinan.wire.facts.placement import node_for_gpu, only_node
 from hinan.wire.readers.iomem import claimants
 
 MEMORY, UNKNOWN, NOWHERE = "system memory", "unknown", "nowhere"
+
+_INTERRUPTS = (0xFEE00000, 0xFEEFFFFF)
+"""Writes to this range are interrupt messages on x86, which no IOMMU takes for a DMA address (Intel VT-d, 3.14)."""
 
 _NEVER_RAM_ON_X86 = ((0xA0000, 0xFFFFF), (0xFEC00000, 0xFEEFFFFF))
 """The VGA and ROM hole, IOAPICs, and interrupt messages (Intel SDM vol. 3, APIC). Nodes' ranges may cover them."""
 
 
 class Claimant(msgspec.Struct, frozen=True, kw_only=True):
-    """MEMORY, UNKNOWN, or the name of a range; what the root complex does (memory, claim, unknown), why, and the node."""
+    """MEMORY, UNKNOWN, or the name of a range; what the root complex does (memory, claim, walk, unknown), why, and
+    the node.
+    """
 
     destination: str
     action: str
     why: str
     node: int | None = None
+
+
+def translated_at_root(machine: Machine, address: int, requester: str) -> Claimant | None:
+    """What a number is where an IOMMU translates it: unknown, since only its page tables say; None where none is known to.
+
+    It comes first: what they answer is what windows and ranges are compared with.
+    """
+    first, last = _INTERRUPTS
+    is_interrupt = first <= address <= last and machine.cpu_arch in (None, "x86_64")
+    if is_interrupt or iommu_before(machine, requester) is not IommuMode.TRANSLATED:
+        return None
+    why = "the IOMMU translates: its page tables decide which page it is and on which node, and no source has them"
+    return Claimant(destination=UNKNOWN, action="walk", why=why)
 
 
 def claimant_at_root(machine: Machine, address: int, requester: str | None = None) -> Claimant:
@@ -42,8 +62,14 @@ def claimant_at_root(machine: Machine, address: int, requester: str | None = Non
     elif _is_fixed_on_x86(machine, address) or not any(window.holds(address) for window in ranges):
         return _unknown("no memory range of a node holds it")
     node, told = node_of_address(machine, address, requester)
-    why = f"no device window holds it: system memory; {told}"
+    unless = "" if requester is None or not _may_translate(machine, requester) else "; unless the IOMMU translates, unknown"
+    why = f"no device window holds it: system memory; {told}{unless}"
     return Claimant(destination=MEMORY, action="memory", why=why, node=node)
+
+
+def _may_translate(machine: Machine, requester: str) -> bool:
+    """Is an IOMMU on, in a mode that nobody tells?"""
+    return machine.has_iommu_groups and iommu_before(machine, requester) is None
 
 
 def _unknown(why: str) -> Claimant:

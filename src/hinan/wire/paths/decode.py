@@ -3,7 +3,8 @@
 Owns:      the routing of a memory write from its requester, hop by hop, with the reason at each.
 Promises:  exactly the rules of PCIe decode. An endpoint sends everything up; a port sends down what lies in a sibling's
            window, unless ACS redirects; what lies in its own window it never sends up; the root complex sends down
-           what a window of its own holds, and `root_complex` says what the rest is.
+           what a window of its own holds, and `root_complex` says what the rest is. Where an IOMMU translates, the root
+           complex compares what its page tables answer, which nobody tells.
 Relies on: windows and BARs being in the source (lspci -vvv, sysfs). Where they are not, the step says so.
 """
 
@@ -15,12 +16,12 @@ import msgspec
 
 from hinan.wire.facts.address import short_address
 from hinan.wire.facts.model import Function, Machine, Port, Role, Window
-from hinan.wire.machine.root_complex import NOWHERE, UNKNOWN, claimant_at_root
+from hinan.wire.machine.root_complex import NOWHERE, UNKNOWN, claimant_at_root, translated_at_root
 from hinan.wire.paths.path import Path, below, path_up
 
 
 class Step(msgspec.Struct, frozen=True):
-    """What one hop did with the write: up, turn, down, redirect, stays, claim, memory, lost, unknown."""
+    """What one hop did with the write: up, turn, down, redirect, stays, claim, memory, walk, lost, unknown."""
 
     at: str
     action: str
@@ -159,6 +160,10 @@ def _unclaimed(machine: Machine, bridge: Function, address: int, steps: list[Ste
 def _at_root(machine: Machine, path: Path, address: int, steps: list[Step]) -> Route:
     if not path.complete:
         steps.append(Step(steps[-1].at, "up", "what is above is not told"))
+    behind = translated_at_root(machine, address, path.hops[0].address)
+    if behind is not None:
+        steps.append(Step("root complex", behind.action, behind.why))
+        return Route(steps=tuple(steps), destination=behind.destination)
     tops = [f for f in machine.functions.values() if f.at_root or f.parent is None]
     top = _one_of(machine, tops, address)
     if top is not None:

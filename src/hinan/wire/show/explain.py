@@ -11,8 +11,9 @@ import textwrap
 
 import msgspec
 
-from hinan.wire.checks.check import UNKNOWN_MODE, iommu_of
 from hinan.wire.facts.address import requester_id, short_address
+from hinan.wire.facts.identity import is_power_host
+from hinan.wire.facts.iommu_mode import UNKNOWN_MODE, iommu_before
 from hinan.wire.facts.link import ASSUMED_MPS_BYTES
 from hinan.wire.facts.model import Gpu, IomemRange, IommuMode, Machine
 from hinan.wire.machine.root_complex import MEMORY, NOWHERE, UNKNOWN
@@ -21,14 +22,17 @@ from hinan.wire.packets.iommu import LEAF_LEVELS, Walk, translations_for, walk_o
 from hinan.wire.packets.tlp import Request, writes
 from hinan.wire.paths.decode import Route, route_write, windows_told
 from hinan.wire.paths.path import mps_of, path_ceiling, path_up
-from hinan.wire.paths.transport import coherent_link_of
+from hinan.wire.paths.transport import coherent_link_of, is_c2c
 from hinan.wire.readers.iomem import claimants
 from hinan.wire.readers.pages import Page
 from hinan.wire.show.render import WIDTH, clip
 
 SHOWN_PACKETS = 3
+_AS_IOVA = "as if this number were the DMA address; that of a physical one only the driver knows"
 _WALK = "the walk if it translated this number (illustration)"
+_NO_WALK = "no walk: the address is unknown or above 48 bits, or the CPU's tables are not those of x86"
 _UNTRANSLATED = (IommuMode.OFF.value, IommuMode.PASSTHROUGH.value)
+_TRANSLATED = IommuMode.TRANSLATED.value
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +54,10 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """All parts of the answer. `packets`: the first TLPs of `size_bytes` written to `address`.
 
-    address: None where the physical address cannot be read; then there is no route, no walk and no packet. guest: the
+    address: None where the physical address cannot be read; then there is no route, no walk and no packet. iommu: the mode
+    in front of the requester; where it translates, the address given is not the one on the bus, unless it is an IOVA, so
+    that the route is an illustration and ends at the page tables. coherent_link: why the requester's copies cross no PCIe
+    port; then there is no route and no packet either. guest: the
     explained machine is a virtual one, so its IOMMU is not the last. guest_pages: the machine that has the pages is.
     labels: of address, route, iomem, iommu, walks, mps and packets: read (from this machine), reported (by the source),
     assumed, unknown, or illustration (arithmetic, or another machine's windows). Each page has its own.
@@ -73,6 +80,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     pages: tuple[Page, ...] = ()
     guest: bool = False
     guest_pages: bool = False
+    coherent_link: str | None = None
     ceiling_bytes_per_s: float | None = None
 
 
@@ -96,12 +104,13 @@ def explain(
     path = path_up(machine, requester) if requester else None
     mps = mps_of(path.hops) if path else None
     sender = requester or "0000:00:00.0"
-    coherent = device is None and gpu is not None and coherent_link_of(machine, gpu) is not None
-    mode = iommu_of(machine, gpu) if gpu is not None else machine.iommu_mode
-    route = route_write(machine, requester, address) if address is not None and requester in machine.functions else None
+    coherent = coherent_link_of(machine, gpu) if device is None and gpu is not None else None
+    mode = iommu_before(machine, requester)
+    on_bus = address if coherent is None else None
+    route = route_write(machine, requester, on_bus) if on_bus is not None and requester in machine.functions else None
     ranges = claimants(machine.iomem if told.iomem is None else told.iomem, address) if address is not None else ()
-    walks = _walks(sender, address)
-    packets = _written(sender, address, size_bytes, mps or ASSUMED_MPS_BYTES)
+    walks = _walks(machine, sender, address)
+    packets = _written(sender, on_bus, size_bytes, mps or ASSUMED_MPS_BYTES)
     return Explanation(
         address=address,
         address_from=told.words,
@@ -116,7 +125,9 @@ def explain(
         mps_bytes=mps or ASSUMED_MPS_BYTES,
         labels={
             "address": told.label,
-            "route": told.machine if route and requester and windows_told(machine, requester) else "unknown",
+            "route": "illustration" if route and mode is IommuMode.TRANSLATED else (
+                told.machine if route and requester and windows_told(machine, requester) else "unknown"
+            ),
             "iomem": ("read" if told.iomem is not None else told.machine) if ranges else "unknown",
             "iommu": told.machine if mode else "unknown",
             "walks": "illustration" if walks else "unknown",
@@ -128,13 +139,15 @@ def explain(
         pages=told.pages,
         guest=bool(machine.virtual),
         guest_pages=told.virtual,
-        ceiling_bytes_per_s=path_ceiling(path)[0] if path and not coherent else None,
-    )
+        coherent_link=coherent,
+        ceiling_bytes_per_s=path_ceiling(path)[0] if path and coherent is None else None,
+    )  # fmt: skip
 
 
-def _walks(sender: str, address: int | None) -> tuple[Walk, ...]:
-    """One per leaf size; none for an address that four levels do not hold."""
-    if address is None or address >> 48:
+def _walks(machine: Machine, sender: str, address: int | None) -> tuple[Walk, ...]:
+    """One per leaf size; none for an address that four levels do not hold, and none of a CPU with other tables."""
+    other_tables = is_power_host(None, None, machine.cpu_model) or is_c2c(machine.coherent_link)
+    if address is None or address >> 48 or other_tables or machine.cpu_arch not in (None, "x86_64"):
         return ()
     return tuple(walk_of(sender, address, leaf_bytes=leaf) for leaf in LEAF_LEVELS)
 
@@ -154,7 +167,9 @@ def lines(found: Explanation) -> list[str]:
 
 def _addresses(found: Explanation) -> list[str]:
     who = short_address(found.requester) if found.requester else "a GPU (none is known here)"
-    same = "the same number" if found.iommu in _UNTRANSLATED else "another number, if the IOMMU translates"
+    same = "the same number" if found.iommu in _UNTRANSLATED else (
+        "another number: the IOMMU translates" if found.iommu == _TRANSLATED else "another number, if the IOMMU translates"
+    )  # fmt: skip
     if found.guest:
         same = f"{same}; the host may translate again"
     return [
@@ -180,8 +195,10 @@ def _frame(found: Explanation) -> str:
         return "unknown: the kernel shows frames to root only"
     end = found.route.destination if found.route is not None else UNKNOWN
     in_ram = bool(found.pages) or end == MEMORY or any(r.name.startswith("System RAM") for r in found.iomem)
-    if in_ram:
+    if in_ram and (found.pages or found.iommu != _TRANSLATED):
         return f"{found.address:#x}"
+    if found.iommu == _TRANSLATED:
+        return f"{found.address:#x}, if this is the physical address; of an IOVA the IOMMU's page tables tell it"
     if end == UNKNOWN and found.iomem:
         return f"none: the address is no RAM but {found.iomem[-1].name}, see 3"
     return {
@@ -205,13 +222,21 @@ def _pages(found: Explanation) -> list[str]:
 
 
 def _route(found: Explanation) -> list[str]:
+    if found.coherent_link is not None:
+        return ["2. Who claims the address at each hop", *_after("   no PCIe port: ", _over_coherent(found.coherent_link))]
     if found.route is None:
         why = "no GPU with a known place on the bus" if found.is_physical else "the physical address is not known"
         return ["2. Who claims the address at each hop", f"   unknown: {why}"]
     rows = [f"2. Who claims the address at each hop (windows and BARs: {found.labels['route']})"]
+    if found.iommu == _TRANSLATED:
+        rows += textwrap.wrap(_AS_IOVA, WIDTH, initial_indent="   ", subsequent_indent="   ")
     for step in found.route.steps:
         rows += _after(f"   {short_address(step.at):<14}{step.action:<9}", step.why)
     return [*rows, *_after("   -> ", found.route.destination)]
+
+
+def _over_coherent(evidence: str) -> str:
+    return f"{evidence}; the GPU's copies reach RAM that way, and no bridge compares their address"
 
 
 def _iomem(found: Explanation) -> list[str]:
@@ -225,7 +250,7 @@ def _iomem(found: Explanation) -> list[str]:
 def _iommu(found: Explanation) -> list[str]:
     mode = f"{found.iommu} ({found.labels['iommu']})" if found.iommu else UNKNOWN_MODE if found.iommu_groups else "unknown"
     where = "IOMMU in this guest" if found.guest else "IOMMU"
-    walk_of_it = _WALK if found.walks else "no walk: the address is unknown or above 48 bits"
+    walk_of_it = _WALK if found.walks else _NO_WALK
     rows = textwrap.wrap(f"4. {where}: {mode}; {walk_of_it}", WIDTH, subsequent_indent="   ")
     for walk in found.walks:
         size = {4 << 10: "4 KiB", 2 << 20: "2 MiB", 1 << 30: "1 GiB"}[walk.leaf_bytes]
@@ -243,11 +268,15 @@ def _iommu(found: Explanation) -> list[str]:
 
 
 def _packets(found: Explanation) -> list[str]:
+    if found.coherent_link is not None:
+        return ["5. TLPs", "   none: the GPU's copies are no PCIe writes, see 2"]
     if not found.packets:
         return ["5. TLPs", "   unknown: the physical address is not known"]
     size = "1 byte is" if found.size_bytes == 1 else f"{found.size_bytes} bytes are"
     packets = "1 memory write TLP" if found.packet_count == 1 else f"{found.packet_count} memory write TLPs"
     rows = [f"5. {size} {packets} of up to {found.mps_bytes} bytes (illustration; MPS {found.labels['mps']})"]
+    if found.iommu == _TRANSLATED:
+        rows += textwrap.wrap(_AS_IOVA, WIDTH, initial_indent="   ", subsequent_indent="   ")
     for packet in found.packets:
         header = packet.header()
         first, last = packet.byte_enables

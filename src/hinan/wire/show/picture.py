@@ -3,7 +3,8 @@
 Owns:      layout and colours: boxes for hops, bars as wide as the link's bandwidth, the narrow hop in colour, sharers
            beside the hop they share.
 Promises:  every text from a source is escaped, and holds what XML allows; unknown bandwidth is a dashed thin line, not a
-           guess.
+           guess, and so is a part of the way that nobody tells. No PCIe port stands on the way of a GPU that reaches RAM
+           by another link.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ import html as html_
 
 from hinan.wire.facts.text import printable
 from hinan.wire.show.figures import Figure, figures_of
-from hinan.wire.show.render import gigabytes, iommu_words, seconds, sentence
+from hinan.wire.show.render import clip, gigabytes, iommu_words, seconds, sentence
 from hinan.wire.show.report import Hop, Report
-from hinan.wire.show.segments import Segment, segments_of
+from hinan.wire.show.segments import UNTOLD, Segment, drawn_of, is_broken
 
 WIDTH, BOX_WIDTH, BOX_HEIGHT, GAP, LEFT = 960, 380, 54, 46, 40
+_BESIDE_A_LINE = 90  # letters of the widest kind that still fit on the right
 WIDEST_BAR, THINNEST_BAR = 46.0, 3.0
 _STYLE = """
 :root{--ink:#1b2430;--soft:#5b6778;--line:#8fa3b8;--box:#f3f6fa;--edge:#c3cedb;--bar:#5b8db8;--hot:#d2541f;--page:#ffffff}
@@ -51,16 +53,20 @@ def escape(text: str) -> str:
 def svg(report: Report, *, titled: bool = True) -> str:
     """A standalone SVG document; without its title where a page has one."""
     top = 40 if titled else 12
-    height = top + len(report.hops) * (BOX_HEIGHT + GAP) + BOX_HEIGHT + 14
     body = [f'<text x="{LEFT}" y="24" class="name">{escape(_summary(report))}</text>'] if titled else []
-    segments = segments_of(report)
+    segments = drawn_of(report)
     many = len({hop.ceiling_bytes_per_s for hop in report.hops if hop.ceiling_bytes_per_s is not None}) > 1
     best = max((segment.ceiling_bytes_per_s or 0.0 for segment in segments), default=0.0)
-    for order, segment in enumerate(segments):
-        y = top + order * (BOX_HEIGHT + GAP)
+    y = top
+    for segment in segments:
         narrow = many and segment.hop.address == report.narrowest
-        body += [*_box(segment.hop, y, narrow), _between(segment, y + BOX_HEIGHT, best), *_beside(segment, y)]
-    body += _ram(report, top + len(report.hops) * (BOX_HEIGHT + GAP))
+        body += [*_box(segment.hop, y, narrow), _between(segment, y + BOX_HEIGHT, best, report), *_beside(segment, y)]
+        y += BOX_HEIGHT + GAP
+    if is_broken(report):
+        body.append(_line("unknown", y, f"? {UNTOLD}"))
+        y += GAP
+    body += _ram(report, y)
+    height = y + BOX_HEIGHT + 14
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
         f'aria-label="{escape(_summary(report))}"><style>{_STYLE}</style>{"".join(body)}</svg>'
@@ -87,17 +93,33 @@ def _box(hop: Hop, y: int, narrow: bool) -> list[str]:
     ]
 
 
-def _between(segment: Segment, y: int, best: float) -> str:
+def _between(segment: Segment, y: int, best: float, report: Report) -> str:
     """A link's bar, as wide as its share of the fastest; dashed where unknown; a thin line where there is no link."""
-    middle = LEFT + BOX_WIDTH // 2
-    label = f'<text x="{middle + 34}" y="{y + 28}" class="soft">{escape(_label(segment))}</text>'
+    if segment.kind == "coherent":
+        return _line("unknown", y, _coherent_words(report))
     if segment.kind != "link":
-        return f'<line class="inside" x1="{middle}" x2="{middle}" y1="{y}" y2="{y + GAP}"/>{label}'
+        return _line("inside", y, _label(segment))
     if not segment.ceiling_bytes_per_s or not best:
-        return f'<line class="unknown" x1="{middle}" x2="{middle}" y1="{y}" y2="{y + GAP}"/>{label}'
+        return _line("unknown", y, _label(segment))
+    middle = LEFT + BOX_WIDTH // 2
     width = max(THINNEST_BAR, WIDEST_BAR * segment.ceiling_bytes_per_s / best)
     name = "bar narrow" if segment.narrow else "bar"
-    return f'<rect class="{name}" x="{middle - width / 2:.1f}" y="{y}" width="{width:.1f}" height="{GAP}"/>{label}'
+    bar = f'<rect class="{name}" x="{middle - width / 2:.1f}" y="{y}" width="{width:.1f}" height="{GAP}"/>'
+    return bar + _words(y, _label(segment))
+
+
+def _line(kind: str, y: int, words: str) -> str:
+    middle = LEFT + BOX_WIDTH // 2
+    return f'<line class="{kind}" x1="{middle}" x2="{middle}" y1="{y}" y2="{y + GAP}"/>{_words(y, words)}'
+
+
+def _words(y: int, words: str) -> str:
+    return f'<text x="{LEFT + BOX_WIDTH // 2 + 34}" y="{y + 28}" class="soft">{escape(clip(words, _BESIDE_A_LINE))}</text>'
+
+
+def _coherent_words(report: Report) -> str:
+    rate = f"{gigabytes(report.reported_bytes_per_s)} reported" if report.reported_bytes_per_s else "no ceiling claimed"
+    return f"{report.coherent_link}, {rate}"
 
 
 def _label(segment: Segment) -> str:

@@ -9,17 +9,17 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from hinan.wire.checks.check import UNKNOWN_MODE
 from hinan.wire.checks.findings import Finding
 from hinan.wire.checks.notes import DRAM, union
 from hinan.wire.facts.address import short_address
+from hinan.wire.facts.iommu_mode import UNKNOWN_MODE
 from hinan.wire.facts.model import Machine, Role
 from hinan.wire.paths.legs import Leg, from_ram
 from hinan.wire.paths.shares import SHARING_UNKNOWN
 from hinan.wire.show.figures import figures_of
 from hinan.wire.show.render_nodes import free_words, gb, node_lines
 from hinan.wire.show.report import Hop, Report
-from hinan.wire.show.segments import Segment, segments_of
+from hinan.wire.show.segments import UNTOLD, Segment, segments_of
 
 WIDTH = 100
 
@@ -81,7 +81,7 @@ def _tree(report: Report, machine: Machine) -> list[str]:
                 _shared(hop, machine), WIDTH, initial_indent="  |   shared with: ", subsequent_indent="  |     "
             )
     if not report.path_complete:
-        lines.append("  ? the way from here to the root complex is not told")
+        lines.append(f"  ? {UNTOLD}")
     lines.append(f"  | IOMMU: {_iommu(report, machine)}")
     lines.append(_ram(report, machine))
     return lines

@@ -14,11 +14,12 @@ import msgspec
 
 from hinan.wire.checks.at_once import overfilled, overfilled_words
 from hinan.wire.checks.case import Question, judged
-from hinan.wire.checks.check import check_gpu, check_machine, iommu_of
+from hinan.wire.checks.check import check_gpu, check_machine
 from hinan.wire.checks.findings import Finding
 from hinan.wire.checks.measured import best_measurement, measured_at_once
 from hinan.wire.checks.notes import NO_ADDRESS, notes_for
 from hinan.wire.facts.address import short_address
+from hinan.wire.facts.iommu_mode import iommu_before
 from hinan.wire.facts.link import ASSUMED_MPS_BYTES
 from hinan.wire.facts.model import Function, Gpu, Machine, Port, Role
 from hinan.wire.facts.placement import node_for_gpu
@@ -135,7 +136,7 @@ def report_gpu(machine: Machine, gpu: Gpu, question: Question) -> Report:
     measured = best_measurement(machine, gpu, placement.near) if gpu.off_bus is None else None
     together = measured_at_once(machine, gpu) if gpu.off_bus is None else None
     too_much = overfilled(machine, gpu) if carries else None
-    mode = iommu_of(machine, gpu)
+    mode = iommu_before(machine, gpu.address)
     labels = {
         "numa_node": "reported" if placement.node is not None else "unknown",
         "mps": "reported" if mps else "unknown",

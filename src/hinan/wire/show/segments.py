@@ -14,7 +14,8 @@ _FACING_DOWN = ("root port", "downstream port")
 
 
 class Segment(msgspec.Struct, frozen=True, kw_only=True):
-    """Below the box of one hop, towards RAM. kind: link, switch (its inside) or root (on the CPU's die).
+    """Below the box of one hop, towards RAM. kind: link, switch (its inside), root (on the CPU's die), or coherent: the
+    link by which a GPU reaches RAM past all PCIe ports.
 
     port: the other end of a link, where it is told.
     """
@@ -24,6 +25,21 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
     port: Hop | None = None
     ceiling_bytes_per_s: float | None
     narrow: bool
+
+
+UNTOLD = "the way from here to the root complex is not told"
+
+
+def drawn_of(report: Report) -> tuple[Segment, ...]:
+    """What carries the copy: of a GPU that reaches RAM by another link than PCIe that link, and none of its ports."""
+    if report.coherent_link is None or not report.hops:
+        return segments_of(report)
+    return (Segment(kind="coherent", hop=report.hops[0], ceiling_bytes_per_s=None, narrow=False),)
+
+
+def is_broken(report: Report) -> bool:
+    """Is something between the last hop and RAM that no source tells?"""
+    return not report.path_complete and report.coherent_link is None
 
 
 def segments_of(report: Report) -> tuple[Segment, ...]:

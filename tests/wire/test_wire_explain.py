@@ -1,0 +1,164 @@
+"""What carries a write to its address: the sender's own IOMMU mode, what it translates, and links that are no PCIe."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+import wire_dumps as dumps
+from wire_machines import machine as machine_of
+from wire_machines import report
+
+from hinan.wire.facts.model import IommuMode, Machine, Role
+from hinan.wire.machine import capture, sample, sources
+from hinan.wire.show import picture
+from hinan.wire.show.explain import Explanation, Told, explain, lines
+
+ADDRESS = 0x4012345000
+GIVEN = Told(words="address given", label="illustration")
+IDENTITY, DMA = "identity", "DMA-FQ"
+
+
+def with_mode(machine: Machine, mode: IommuMode | None, *roles: Role) -> Machine:
+    """The machine with every group of these roles (all, if none is named) in one mode, through a capture file."""
+    changed = {
+        a: msgspec.structs.replace(f, iommu_mode=mode if not roles or f.role in roles else f.iommu_mode)
+        for a, f in machine.functions.items()
+    }
+    whole = machine.iommu_mode if roles and Role.GPU not in roles else mode
+    told = capture.write(msgspec.structs.replace(machine, functions=changed, iommu_mode=whole))
+    return sources.read_texts([told])
+
+
+def explained(machine: Machine, device: str | None = None, address: int = ADDRESS) -> Explanation:
+    """256 bytes written by GPU 0, or by the device."""
+    return explain(machine, machine.gpus[0], address, size_bytes=256, told=GIVEN, device=device)
+
+
+@pytest.fixture
+def two_groups(tmp_path: Path) -> Path:
+    """A /sys whose GPU 03:00.0 is in a group of one mode and whose drive 05:00.0 in one of another."""
+    devices = tmp_path / "sys/bus/pci/devices"
+    devices.mkdir(parents=True)
+    for number, address, code, mode in ((1, "0000:03:00.0", "0x030200", IDENTITY), (7, "0000:05:00.0", "0x010802", DMA)):
+        real = tmp_path / "sys/devices/pci0000:00" / address
+        group = tmp_path / f"sys/kernel/iommu_groups/{number}"
+        real.mkdir(parents=True)
+        group.mkdir(parents=True)
+        (group / "type").write_text(f"{mode}\n")
+        for name, value in (("class", code), ("vendor", "0x10de"), ("device", "0x2330")):
+            (real / name).write_text(f"{value}\n")
+        (real / "iommu_group").symlink_to(group)
+        (devices / address).symlink_to(real)
+    return tmp_path
+
+
+def test_the_senders_own_group_counts(two_groups: Path) -> None:
+    """A GPU that is passed through says nothing of the drive beside it, which is translated."""
+    machine = sources.read_live(two_groups)
+    assert (explained(machine).iommu, explained(machine, "0000:05:00.0").iommu) == ("passthrough", "translated")
+    shown = "\n".join(lines(explained(machine, "0000:05:00.0")))
+    assert "another number: the IOMMU translates" in shown
+    assert "4. IOMMU: translated" in shown
+    assert "Here there is no walk" not in shown
+
+
+def test_the_gpus_mode_is_not_that_of_a_drive_that_tells_none(two_groups: Path) -> None:
+    """Without the type of its group the drive's mode is unknown, whatever the GPU's is; off is off for all."""
+    (two_groups / "sys/kernel/iommu_groups/7/type").unlink()
+    machine = sources.read_live(two_groups)
+    found = explained(machine, "0000:05:00.0")
+    assert (found.iommu, found.labels["iommu"]) == (None, "unknown")
+    assert "4. IOMMU: on (groups exist), mode unknown" in "\n".join(lines(found))
+    bare = msgspec.structs.replace(machine_of(dumps.LSPCI_VVV), iommu_mode=IommuMode.OFF)
+    assert explained(bare, "0000:45:00.0").iommu == "off"
+
+
+def test_a_translated_address_has_no_node() -> None:
+    """What the page tables of the IOMMU say, no source tells: the way ends at them, and all before is an illustration."""
+    found = explained(with_mode(sample.machine(), IommuMode.TRANSLATED))
+    assert found.route is not None
+    assert (found.route.destination, found.route.node) == ("unknown", None)
+    assert found.labels["route"] == found.labels["packets"] == "illustration"
+    shown = "\n".join(lines(found))
+    assert "page tables decide" in shown
+    assert "node 0" not in shown
+    assert shown.count("as if this number were the DMA address") == 2  # the way and the packets
+    assert max(map(len, shown.splitlines())) <= 100
+    plain = explained(sample.machine())
+    assert plain.route is not None
+    assert (plain.route.node, plain.labels["route"]) == (0, "reported")
+
+
+def test_below_the_root_nothing_translates() -> None:
+    """A switch compares the number on the bus; interrupt messages are none; an IOMMU of unknown mode leaves a doubt."""
+    translated, untold = (with_mode(sample.machine(), mode) for mode in (IommuMode.TRANSLATED, None))
+    turned, interrupt = (explained(translated, address=address).route for address in (0x90000000, 0xFEE00000))
+    assert turned is not None
+    assert turned.destination == "BAR 0 of 13:00.0"
+    assert interrupt is not None
+    assert all(step.action != "walk" for step in interrupt.steps)
+    doubtful = explained(untold).route
+    assert doubtful is not None
+    assert "unless the IOMMU translates" in doubtful.steps[-1].why
+
+
+def coherent(machine: Machine, evidence: str, **changes: str) -> Machine:
+    """The machine with GPUs that reach RAM by a link of their own."""
+    body = json.loads(capture.write(machine))
+    body["machine"] |= {"coherent_link": evidence, **changes}
+    for function in body["machine"]["functions"].values():
+        if function.get("role") == "gpu":
+            function["coherent_link"] = evidence
+    return sources.read_texts([json.dumps(body)])
+
+
+def test_a_coherent_gpu_crosses_no_bridge() -> None:
+    """Its copies go over NVLink: no port compares their address, no TLP carries them; a drive's still do."""
+    machine = coherent(sample.machine(), "NVLink between GPU and CPU (a test)")
+    found = explained(machine)
+    shown = "\n".join(lines(found))
+    assert (found.route, found.packets, found.coherent_link) == (None, (), "NVLink between GPU and CPU (a test)")
+    assert shown.count("NVLink between GPU and CPU (a test)") == 1
+    assert "memory write TLP" not in shown
+    drive = explained(machine, "0000:13:00.0")
+    assert drive.route is not None
+    assert drive.packets
+
+
+@pytest.mark.parametrize(
+    "changes", [{"cpu_model": "POWER8NVL, altivec supported"}, {"cpu_arch": "ppc64le"}, {"cpu_arch": "arm64"}]
+)
+def test_the_walk_is_that_of_x86(changes: dict[str, str]) -> None:
+    """Root and context entries are VT-d's: of a CPU that has other tables no walk is shown."""
+    machine = coherent(sample.machine(), "NVLink between GPU and CPU (a test)", **changes)
+    found = explained(machine, "0000:13:00.0")
+    assert found.walks == ()
+    assert "root[" not in "\n".join(lines(found))
+    assert explained(sample.machine()).walks
+
+
+def test_the_picture_of_a_coherent_gpu_names_its_link() -> None:
+    """One line from the GPU to RAM, no port between, and no bar that says how fast it is."""
+    drawn = picture.svg(report(coherent(sample.machine(), "NVLink between GPU and CPU (a test)")))
+    assert "NVLink between GPU and CPU (a test), no ceiling claimed" in drawn
+    assert all(port not in drawn for port in ("0f:01.0", "10:00.0", "11:00.0"))
+    assert (drawn.count('class="unknown"'), drawn.count('class="inside"'), drawn.count('class="bar')) == (1, 0, 0)
+
+
+def without(machine: Machine, *missing: str) -> Machine:
+    """The machine without the functions at these addresses, and no word on what was there."""
+    left = {
+        a: msgspec.structs.replace(f, parent=None, at_root=False) if f.parent in missing else f
+        for a, f in machine.functions.items() if a not in missing
+    }  # fmt: skip
+    return msgspec.structs.replace(machine, functions=left)
+
+
+@pytest.mark.parametrize("missing", ["0000:0f:01.0", "0000:10:00.0", "0000:11:00.0"])
+def test_the_picture_breaks_where_the_way_is_not_told(missing: str) -> None:
+    """A dashed line with words stands between the last hop that is told and RAM, on the picture as on the terminal."""
+    broken, whole = (picture.svg(report(each)) for each in (without(sample.machine(), missing), sample.machine()))
+    assert "? the way from here to the root complex is not told" in broken
+    assert broken.count('class="unknown"') == 1
+    assert "is not told" not in whole
