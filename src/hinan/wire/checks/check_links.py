@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 from hinan.wire.checks import effects
 from hinan.wire.checks.at_once import is_full, overfilled, overfilled_words
+from hinan.wire.checks.behind import expected_at_once, why_behind
 from hinan.wire.checks.case import IMPOSSIBLE_RATIO, PROVEN_RATIO, Case
 from hinan.wire.checks.findings import Finding
 from hinan.wire.checks.measured import best_measurement, measured_at_once
@@ -19,16 +20,7 @@ from hinan.wire.facts.link import payload_of_raw, write_ceiling_bytes_per_s
 from hinan.wire.facts.model import Link, Measurement
 from hinan.wire.facts.placement import node_for_gpu
 from hinan.wire.paths.ends import PathLink, links_of
-from hinan.wire.paths.shares import fills_up, known_shares, shares_at_once
-
-_NARROWER = (
-    "what all GPUs share beside the links is narrower: DRAM writes of a node, or the link between sockets",
-    "spread the buffers over the GPUs' own nodes, or stagger the ranks; the planner takes the measured rate",
-)
-_NARROWER_IN_A_VM = (
-    "something that all GPUs share is narrower; what, a VM cannot tell: a link of the physical machine may be among it",
-    "stagger the ranks; the planner takes the measured rate",
-)
+from hinan.wire.paths.shares import fills_up, known_shares
 
 
 def measured(case: Case) -> Iterator[Finding]:
@@ -76,26 +68,14 @@ def measured_with_all(case: Case) -> Iterator[Finding]:
                 "measure on this machine, or read it again",
             )  # fmt: skip
         return
-    expected, why = _expected(case)
+    expected, why = expected_at_once(case.machine, case.gpu)
     if expected and best.bytes_per_s < PROVEN_RATIO * expected and not is_full(case.machine, case.gpu):
         yield case.finding(
             "below-share", case.gpu.address,
             f"{said} of {expected / 1e9:.1f} that {why}: {best.bytes_per_s / expected:.0%}",
-            *_NARROWER_IN_A_VM if case.machine.virtual else _NARROWER,
+            *why_behind(case.machine, case.gpu),
             effects.more_s(case.question.state_bytes, best.bytes_per_s, expected),
         )  # fmt: skip
-
-
-def _expected(case: Case) -> tuple[float | None, str]:
-    """What a GPU should get while all copy: its share of the links, unless it does less when it copies alone.
-
-    None where a path is not told up to the root: a link that nobody tells may be what all share.
-    """
-    share = shares_at_once(case.machine).get(case.gpu.address or "")
-    alone = best_measurement(case.machine, case.gpu, node_for_gpu(case.machine, case.gpu.index).near)
-    if share is not None and alone is not None and alone.bytes_per_s < share:
-        return alone.bytes_per_s, "it does alone"
-    return share, "its links leave it"
 
 
 def payloads(case: Case) -> Iterator[Finding]:

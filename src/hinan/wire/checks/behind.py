@@ -1,0 +1,67 @@
+"""What a GPU should have had while all copied, and why it had less.
+
+Owns:      the cause that `below-share` names.
+Promises:  no cause that the same run refutes: what several GPUs share is not narrow where one of them had its part of it.
+"""
+
+from __future__ import annotations
+
+from hinan.wire.checks.case import PROVEN_RATIO
+from hinan.wire.checks.measured import best_measurement, runs_at_once
+from hinan.wire.facts.model import Gpu, Machine
+from hinan.wire.facts.placement import node_for_gpu
+from hinan.wire.paths.shares import shares_at_once
+
+_NARROWER = (
+    "what the GPUs of a node share beside the links is narrower: its DRAM writes, or the link between sockets",
+    "spread the buffers over the GPUs' own nodes, or stagger the ranks; the planner takes the measured rate",
+)
+_NARROWER_IN_A_VM = (
+    "something that several GPUs share is narrower; what, a VM cannot tell: a link of the physical machine may be among it",
+    "stagger the ranks; the planner takes the measured rate",
+)
+_OWN_WAY_FIX = (
+    "measure again; if it stays, read its links under load, and look for AER errors, a throttled GPU, and the node of its "
+    "buffer"
+)
+
+
+def expected_at_once(machine: Machine, gpu: Gpu) -> tuple[float | None, str]:
+    """What a GPU should get while all copy: its share of the links, unless it does less when it copies alone.
+
+    None where a path is not told up to the root: a link that nobody tells may be what all share.
+    """
+    share = shares_at_once(machine).get(gpu.address or "")
+    alone = best_measurement(machine, gpu, node_for_gpu(machine, gpu.index).near)
+    if share is not None and alone is not None and alone.bytes_per_s < share:
+        return alone.bytes_per_s, "it does alone"
+    return share, "its links leave it"
+
+
+def why_behind(machine: Machine, gpu: Gpu) -> tuple[str, str]:
+    """Why a GPU had less than it should, and what to do about it."""
+    kept, fell = _neighbours(machine, gpu)
+    if not kept:
+        return _NARROWER_IN_A_VM if machine.virtual else _NARROWER
+    whole = f"{_named(kept)} had {'its' if len(kept) == 1 else 'their'} part in the same run, into the same memory"
+    own = f", or shares with {_named(fell)}" if fell else ""
+    return f"{whole}: what is slow is on the way that only this GPU takes{own}", _OWN_WAY_FIX
+
+
+def _named(gpus: list[Gpu]) -> str:
+    return f"GPU{'s' if len(gpus) > 1 else ''} {' '.join(str(gpu.index) for gpu in gpus)}"
+
+
+def _neighbours(machine: Machine, gpu: Gpu) -> tuple[list[Gpu], list[Gpu]]:
+    """Of the GPUs whose state goes to the same node: who had what it should in this GPU's slowest run, and who had not."""
+    at = gpu.address or ""
+    rates = min((run for run in runs_at_once(machine) if at in run), key=lambda run: run[at], default={})
+    node = node_for_gpu(machine, gpu.index).node
+    kept: list[Gpu] = []
+    fell: list[Gpu] = []
+    for other in machine.gpus:
+        rate = rates.get(other.address or "")
+        expected, _ = expected_at_once(machine, other)
+        if other.address != gpu.address and rate and expected and node_for_gpu(machine, other.index).node == node:
+            (kept if rate >= PROVEN_RATIO * expected else fell).append(other)
+    return kept, fell
