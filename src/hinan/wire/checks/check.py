@@ -1,7 +1,7 @@
 """What is wrong with the path of a checkpoint, with evidence, effect and fix.
 
-Owns:      the rules beside those on links (`check_links`), and the order of all. Each looks at hops that carry a
-           checkpoint, never at the rest of the tree.
+Owns:      the rules beside those on links (`check_links`, `check_legs`), and the order of all. Each looks at hops that
+           carry a checkpoint, never at the rest of the tree.
 Promises:  no alarm for a management port, SrcValid, SYS on Grace, or a remote node that nobody measured.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hinan.wire.checks import check_links, effects
+from hinan.wire.checks import check_legs, check_links, effects
 from hinan.wire.checks.case import IMPOSSIBLE_RATIO, PROVEN_RATIO, Case, Question, judged
 from hinan.wire.checks.findings import Finding
 from hinan.wire.checks.measured import best_measurement
@@ -37,7 +37,7 @@ def check_gpu(machine: Machine, gpu: Gpu, question: Question) -> tuple[Finding, 
     )  # fmt: skip
     if gpu.off_bus is not None:
         return tuple(_off_bus(case))  # whatever else is told of it is of another day
-    found = [*_node(case), *_ram(case), *_iommu(case, coherent), *_gds(case), *_acs(case)]
+    found = [*_node(case), *_ram(case), *_iommu(case, coherent), *_gds(case), *_acs(case), *check_legs.widths(case)]
     if coherent is None:
         found = [
             *check_links.measured(case),

@@ -93,12 +93,13 @@ def payloads(case: Case) -> Iterator[Finding]:
 def widths(case: Case) -> Iterator[Finding]:
     """Fewer lanes than both ends have; of a link that is told by one end, fewer than that has."""
     for link in links_of(case.path.hops):
-        cap, now = link.cap_width, link.now_width
-        if cap is None or now is None or now >= cap:
+        lost = lost_lanes(link)
+        if lost is None:
             continue
-        both = len(link.ends) == 2 and all(end.link.cap_width is not None for end in link.ends)
+        cap, now, at = lost
+        both = both_ends_told(link)
         yield case.finding(
-            "width-below-capability", _lagging(link, lambda end: end.now_width, now), f"link runs x{now} of x{cap}",
+            "width-below-capability", at, f"link runs x{now} of x{cap}",
             "lanes are lost; a width does not drop when idle" if both else (
                 "lanes are lost, or the slot has no more: how many the other end has is not told; a width does not drop "
                 "when idle"
@@ -107,6 +108,19 @@ def widths(case: Case) -> Iterator[Finding]:
             "look at both ends (lspci -vvv of the whole machine); then reseat the card or riser",
             case.lost_s(write_ceiling_bytes_per_s(link.cap_gt_s, now, mps_bytes=case.mps_bytes)),
         )  # fmt: skip
+
+
+def lost_lanes(link: PathLink) -> tuple[int, int, str] | None:
+    """Lanes that a link has and lanes in use, and the end that tells the latter; None where none is known to be lost."""
+    cap, now = link.cap_width, link.now_width
+    if cap is None or now is None or now >= cap:
+        return None
+    return cap, now, _lagging(link, lambda end: end.now_width, now)
+
+
+def both_ends_told(link: PathLink) -> bool:
+    """Does each end tell how many lanes it has?"""
+    return len(link.ends) == 2 and all(end.link.cap_width is not None for end in link.ends)
 
 
 def speeds(case: Case) -> Iterator[Finding]:

@@ -132,9 +132,10 @@ class PathLink(msgspec.Struct, frozen=True):
             found.append(self.present_bytes_per_s(mps_bytes, busy=True))
         return _least(found)
 
-    def fetch_bytes_per_s(self, completion_bytes: int) -> float | None:
+    def fetch_bytes_per_s(self, completion_bytes: int, *, as_built: bool = False) -> float | None:
         """Payload of read completions [bytes/s]; None when speed or width is unknown."""
-        return completion_ceiling_bytes_per_s(*self.counted, completion_bytes=completion_bytes)
+        gt_s, width = (self.cap_gt_s, self.cap_width) if as_built else self.counted
+        return completion_ceiling_bytes_per_s(gt_s, width, completion_bytes=completion_bytes)
 
     def narrow_end(self, mps_bytes: int) -> Function:
         """The end that limits the link by itself; the nearer one where neither does."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from hinan.wire.facts.link import ASSUMED_MPS_BYTES
-from hinan.wire.facts.model import Function, Machine, Role
+from hinan.wire.facts.model import Function, Gpu, Machine, Role
 from hinan.wire.machine.sriov import is_virtual
 from hinan.wire.paths.ends import PathLink, links_of
 from hinan.wire.paths.path import Path, mps_of, path_ceiling, path_up
@@ -28,6 +28,7 @@ from hinan.wire.paths.peer import (
     nearness,
     redirecting_ports,
 )
+from hinan.wire.paths.rail import nic_on_bus
 
 
 class Leg(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +36,8 @@ class Leg(msgspec.Struct, frozen=True, kw_only=True):
 
     ends: the devices whose bytes they are. at_root: how many of `crossed` come before the root complex; None where it is
     not crossed, or where nobody knows. distance: the kernel's p2pdma distance for peer-to-peer legs; None for others, where
-    the source does not draw every bridge, and where nobody knows where they meet.
+    the source does not draw every bridge, and where nobody knows where they meet. as_built_bytes_per_s: the ceiling by
+    capability alone, above it only where lanes or speed are lost.
     """
 
     name: str
@@ -43,28 +45,33 @@ class Leg(msgspec.Struct, frozen=True, kw_only=True):
     crossed: tuple[str, ...]
     ceiling_bytes_per_s: float | None
     narrowest: str | None
+    as_built_bytes_per_s: float | None = None
     ends: tuple[str, ...] = ()
     at_root: int | None = None
     distance: int | None = None
     why: str = ""
 
 
-def fetch_ceiling(path: Path) -> tuple[float | None, str | None]:
+def fetch_ceiling(path: Path, *, as_built: bool = False) -> tuple[float | None, str | None]:
     """Ceiling of a device that fetches over its path [bytes/s], and the narrow hop.
 
-    None without its own link, and where a link of the path hides its rate.
+    None without its own link, and where a link of the path hides its rate. as_built: by capability, whatever is lost.
     """
     links = links_of(path.hops)
-    return _slowest(links, links[0], mps_of(path.hops)) if links else (None, None)
+    return _slowest(links, links[0], mps_of(path.hops), as_built=as_built) if links else (None, None)
 
 
-def _slowest(links: Sequence[PathLink], own: PathLink, mps_bytes: int | None) -> tuple[float | None, str | None]:
+def _slowest(
+    links: Sequence[PathLink], own: PathLink, mps_bytes: int | None, *, as_built: bool
+) -> tuple[float | None, str | None]:
     """The slowest of links that completions cross [bytes/s], and its narrow end; None without the device's own link."""
     mps = mps_bytes or ASSUMED_MPS_BYTES
     if own.fetch_bytes_per_s(mps) is None or any(link.hides_its_rate for link in links):
         return None, None
     value, order = min(
-        (rate, order) for order, link in enumerate(links) if (rate := link.fetch_bytes_per_s(mps)) is not None
+        (rate, order)
+        for order, link in enumerate(links)
+        if (rate := link.fetch_bytes_per_s(mps, as_built=as_built)) is not None
     )
     return value, links[order].narrow_end(mps).address
 
@@ -73,23 +80,27 @@ def from_ram(machine: Machine, device: str) -> Leg:
     """RAM to a drive or NIC: the device fetches through the root complex."""
     path = path_up(machine, device)
     ceiling, narrow = fetch_ceiling(path)
+    built, _ = fetch_ceiling(path, as_built=True)
     return Leg(
         name="RAM to device", device=device, crossed=tuple(hop.address for hop in reversed(path.hops)),
-        ceiling_bytes_per_s=ceiling, narrowest=narrow, ends=(device,), at_root=0 if path.complete else None, why=path.why,
+        ceiling_bytes_per_s=ceiling, as_built_bytes_per_s=built, narrowest=narrow, ends=(device,),
+        at_root=0 if path.complete else None, why=path.why,
     )  # fmt: skip
 
 
 def via_ram(machine: Machine, gpu: str, device: str) -> Leg:
     """GPU to RAM, then the device fetches it: the slower of the two legs."""
-    up, narrow_up = path_ceiling(path_up(machine, gpu))
+    mine = path_up(machine, gpu)
+    up, narrow_up = path_ceiling(mine)
     down = from_ram(machine, device)
+    built = (path_ceiling(mine, as_built=True)[0], down.as_built_bytes_per_s)
     both = [(v, n) for v, n in ((up, narrow_up), (down.ceiling_bytes_per_s, down.narrowest)) if v is not None]
     ceiling, narrow = min(both, key=lambda item: item[0]) if len(both) == 2 else (None, None)
-    mine = path_up(machine, gpu)
     turn = len(mine.hops) if mine.complete and down.at_root is not None else None
     return Leg(
         name="via RAM", device=device, crossed=tuple(hop.address for hop in mine.hops) + down.crossed,
-        ceiling_bytes_per_s=ceiling, narrowest=narrow, ends=(gpu, device), at_root=turn, why=down.why,
+        ceiling_bytes_per_s=ceiling, as_built_bytes_per_s=None if None in built else min(rate or 0.0 for rate in built),
+        narrowest=narrow, ends=(gpu, device), at_root=turn, why=down.why,
     )  # fmt: skip
 
 
@@ -100,7 +111,8 @@ def direct(machine: Machine, gpu: str, device: str) -> Leg:
     whole = is_drawn_whole(machine, gpu, device)
     return Leg(
         name="peer to peer", device=device, crossed=tuple(hop.address for hop in (*way.up, *way.down)),
-        ceiling_bytes_per_s=ceiling, narrowest=narrow, ends=(gpu, device), at_root=len(way.up) if way.at_root else None,
+        ceiling_bytes_per_s=ceiling, as_built_bytes_per_s=_peer_ceiling(way, as_built=True)[0], narrowest=narrow,
+        ends=(gpu, device), at_root=len(way.up) if way.at_root else None,
         distance=distance(machine, gpu, device) if whole else None, why=_why(machine, gpu, device),
     )  # fmt: skip
 
@@ -112,14 +124,16 @@ def redirect_ceilings(machine: Machine, gpu: str, device: str) -> tuple[float | 
     return enforced, free
 
 
-def _peer_ceiling(way: Crossing) -> tuple[float | None, str | None]:
+def _peer_ceiling(way: Crossing, *, as_built: bool = False) -> tuple[float | None, str | None]:
     """The slowest link [bytes/s] and its hop; None without the device's own, and where one hides its rate.
 
     The link above the hop that turns is none of them.
     """
     up, down = (tuple(hop for hop in side if hop.address != way.turn) for side in (way.up, way.down[::-1]))
     links = links_of(down)
-    return _slowest((*links_of(up), *links), links[0], mps_of((*up, *down))) if links else (None, None)
+    if not links:
+        return None, None
+    return _slowest((*links_of(up), *links), links[0], mps_of((*up, *down)), as_built=as_built)
 
 
 def _why(machine: Machine, gpu: str, device: str) -> str:
@@ -135,6 +149,14 @@ def _why(machine: Machine, gpu: str, device: str) -> str:
         return f"ACS redirect at {' '.join(p.removeprefix('0000:') for p in ports)} sends it up to the root complex"
     state = "ACS redirect off" if acs_known(machine, gpu, device) else "if ACS redirect is off there, which is unknown"
     return f"stays below {bridge.removeprefix('0000:')} ({state})"
+
+
+def devices_of(machine: Machine, gpu: Gpu) -> tuple[Function, ...]:
+    """The nearest drive and the NIC of the GPU's rail; none where the files may be of several machines."""
+    if machine.mixed is not None:
+        return ()
+    nic = machine.functions.get(nic_on_bus(machine, gpu.index) or "")
+    return tuple(device for device in (nearest(machine, gpu.address, Role.NVME), nic) if device is not None)
 
 
 def nearest(machine: Machine, gpu: str | None, role: Role) -> Function | None:

@@ -16,7 +16,7 @@ from hinan.wire.facts.iommu_mode import UNKNOWN_MODE
 from hinan.wire.facts.model import Machine, Role
 from hinan.wire.paths.legs import Leg, from_ram
 from hinan.wire.paths.shares import SHARING_UNKNOWN
-from hinan.wire.show.figures import figures_of
+from hinan.wire.show.figures import BY_CAPABILITY, figures_of
 from hinan.wire.show.render_nodes import free_words, gb, node_lines
 from hinan.wire.show.report import Hop, Report
 from hinan.wire.show.segments import UNTOLD, Segment, segments_of
@@ -169,6 +169,9 @@ def _legs(report: Report) -> list[str]:
         lines.append(
             _row(word, "ceiling", gigabytes(leg.ceiling_bytes_per_s), leg.seconds, f"{leg.device} {leg.name}{narrow}")
         )
+        if leg.runs_below_capability:
+            can = (gigabytes(leg.as_built_bytes_per_s), leg.as_built_seconds)
+            lines.append(_row("", "ceiling", *can, f"{leg.device} {BY_CAPABILITY}"))
         steps = f"; kernel distance {leg.distance}" if leg.distance is not None else ""
         if leg.why:
             lines += textwrap.wrap(leg.why + steps, WIDTH, initial_indent=" " * 36, subsequent_indent=" " * 36)

@@ -24,9 +24,9 @@ from hinan.wire.facts.link import ASSUMED_MPS_BYTES
 from hinan.wire.facts.model import Function, Gpu, Machine, Port, Role
 from hinan.wire.facts.placement import node_for_gpu
 from hinan.wire.paths.ends import links_of
-from hinan.wire.paths.legs import Leg, direct, nearest, via_ram
+from hinan.wire.paths.legs import Leg, devices_of, direct, via_ram
 from hinan.wire.paths.path import Path, mps_of, path_ceiling, path_up, sharers
-from hinan.wire.paths.rail import nic_for_gpu, nic_on_bus
+from hinan.wire.paths.rail import nic_for_gpu
 from hinan.wire.paths.shares import known_shares, share_label, shares_at_once
 from hinan.wire.paths.transport import coherent_link_of
 
@@ -71,9 +71,16 @@ class LegReport(msgspec.Struct, frozen=True, kw_only=True):
     at_root: int | None
     narrowest: str | None
     ceiling_bytes_per_s: float | None
+    as_built_bytes_per_s: float | None  # as of the report
     seconds: float | None
+    as_built_seconds: float | None
     distance: int | None
     why: str
+
+    @property
+    def runs_below_capability(self) -> bool:
+        """As of the report."""
+        return (self.as_built_bytes_per_s or 0.0) > (self.ceiling_bytes_per_s or 0.0)
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -269,16 +276,14 @@ def _hop(machine: Machine, function: Function, ends: tuple[str, ...], rates: Map
 def _legs(machine: Machine, gpu: Gpu, question: Question) -> tuple[LegReport, ...]:
     """To the nearest drive and the NIC of its rail, both ways each.
 
-    None for a GPU that does not answer, and none where sources of different machines are joined.
+    None for a GPU that does not answer.
     """
-    if gpu.address is None or gpu.off_bus is not None or machine.mixed is not None:
+    if gpu.address is None or gpu.off_bus is not None:
         return ()
     found = []
-    nic = machine.functions.get(nic_on_bus(machine, gpu.index) or "")
-    for device in (nearest(machine, gpu.address, Role.NVME), nic):
-        if device is not None:
-            ways = (direct(machine, gpu.address, device.address), via_ram(machine, gpu.address, device.address))
-            found += [_leg(machine, leg, question) for leg in ways]
+    for device in devices_of(machine, gpu):
+        ways = (direct(machine, gpu.address, device.address), via_ram(machine, gpu.address, device.address))
+        found += [_leg(machine, leg, question) for leg in ways]
     return tuple(found)
 
 
@@ -294,7 +299,9 @@ def _leg(machine: Machine, leg: Leg, question: Question) -> LegReport:
         at_root=leg.at_root,
         narrowest=short_address(leg.narrowest) if leg.narrowest else None,
         ceiling_bytes_per_s=leg.ceiling_bytes_per_s,
+        as_built_bytes_per_s=leg.as_built_bytes_per_s,
         seconds=_seconds(question, leg.ceiling_bytes_per_s),
+        as_built_seconds=_seconds(question, leg.as_built_bytes_per_s),
         distance=leg.distance,
         why=leg.why,
     )
