@@ -7,7 +7,7 @@ import pytest
 import wire_dumps as dumps
 
 from hinan.core.errors import FormatError
-from hinan.wire.facts.model import Function, Machine
+from hinan.wire.facts.model import Function, Machine, Measurement
 from hinan.wire.machine import capture, sample, sources
 
 
@@ -99,3 +99,43 @@ def test_capture_names_disputed_interfaces_after_no_mac() -> None:
     assert again is not None
     assert again.disputed == {"place of enxMAC": ("0000:41:00.0", "0000:42:00.0")}
     assert {"rocexMAC PIX", "rocexMAC SYS"} <= {v for gpu in again.gpus for v in gpu.disputed.get("relations", ())}
+
+
+@pytest.mark.parametrize(
+    ("words", "secret"),
+    [
+        ("Serial No: 7ABC123", "7ABC123"), ("Serial No. 7ABC123", "7ABC123"), ("SerialNumber=7ABC123", "7ABC123"),
+        ("product_serial: 7ABC123", "7ABC123"), ('"serial": "7ABC123"', "7ABC123"), ("S/N 7ABC123", "7ABC123"),
+        ("Service Tag: 7ABC123", "7ABC123"), ("service_tag=7ABC123", "7ABC123"), ("Asset Tag 12345", "12345"),
+        ("uuid 4c4c4544003710528033b7c04f564d32", "4c4c4544"), ("4C4C4544003710528033B7C04F564D32", "4C4C4544"),
+        ("guid 0cc47a0300123456", "0cc47a"), ("node_guid: 0x0cc47a0300123456", "0cc47a"), ("MAC 0cc47a123456", "0cc47a"),
+    ],
+)  # fmt: skip
+def test_capture_replaces_serial_numbers_in_every_spelling(words: str, secret: str) -> None:
+    """Of a machine, a board or an adapter, with any sign between word and number, in notes as in names of products."""
+    text = capture.write(Machine(notes=(f"Example R1 {words}, rev 2",), product=f"Example R1 {words}"))
+    assert secret not in text
+    assert text.count("Example R1") == 2
+    assert "rev 2" in text
+
+
+def test_plain_words_are_no_serial_numbers() -> None:
+    """What only looks like one stays: words that begin alike, checksums of runs, product names."""
+    for words in ("serialized copies", "no tag", "sn1 a", "run 0badc0de", "Tesla V100-SXM2-32GB", "asset tags are kept"):
+        assert words in capture.write(Machine(notes=(words,)))
+
+
+def test_capture_washes_who_measured_and_keeps_runs_apart() -> None:
+    """A file may call a source or a run anything; two of them stay two, in `sources` and in each measurement alike."""
+    runs = ("4c4c4544-0037-1052-8033-b7c04f564d32", "4c4c4544-0037-1052-8033-b7c04f564d33")
+    sources_ = ("stopwatch S/N 7ABC123", "stopwatch S/N 7ABC124")
+    told = tuple(
+        Measurement(what="d2h_all", bytes_per_s=1e9 + order, source=source, run=run, gpu_index=0, at_once=8)
+        for order, (source, run) in enumerate(zip(sources_, runs, strict=True))
+    )
+    text = capture.write(Machine(measurements=told, sources=sources_))
+    assert not any(secret in text for secret in ("7ABC12", "4c4c4544"))
+    again = capture.read(text)
+    assert again is not None
+    assert tuple(m.source for m in again.measurements) == again.sources
+    assert len(set(again.sources)) == len({m.run for m in again.measurements}) == 2

@@ -4,13 +4,13 @@ Owns:      the patterns, and which fields hold free text.
 Promises:  no serial number, UUID, GUID, MAC or IP address, and not the host name: the model has no field for them, free
            text is washed, and interfaces that are named after their MAC get another name, the same one everywhere.
 Never:     touches addresses, words of the format, or what decides something (names of hardware are from a public list,
-           so that a host which is called like one must not change them).
+           so that a host which is called like one must not change them, nor the names of sources).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ import msgspec
 from hinan.wire.facts.disputes import PLACE_OF, Disputed
 from hinan.wire.facts.model import Function, Gpu, IomemRange, Machine, Measurement
 
+_BETWEEN = r"""(?![a-z])[ \t.:=#"']*"""  # a word and its value
 _SECRETS = (
     (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", re.I), "UUID"),
     (re.compile(r"\b(?:[0-9a-f]{2}[:-]){5,7}[0-9a-f]{2}\b", re.I), "MAC"),
@@ -28,7 +29,14 @@ _SECRETS = (
     (re.compile(r"\b(?:[0-9]{1,3}\.){3}[0-9]{1,3}\b"), "IP"),
     (re.compile(r"\b0x[0-9a-f]{16}\b", re.I), "GUID"),
     (re.compile(r"\b(enx|wlx|wwx|ibx|rocex?)(?:[0-9a-f]{16}|[0-9a-f]{12})(?![0-9a-f])", re.I), r"\1MAC"),
-    (re.compile(r"\b(serial(?: number)?|s/n)\b[ :=#]*[\w-]{4,}", re.I), "SERIAL"),
+    (re.compile(rf"(?:\bmac(?: ?addr(?:ess)?)?|guid|uuid){_BETWEEN}(?:0x)?[0-9a-f]{{12,32}}\b", re.I), "GUID"),
+    (re.compile(r"(?<![0-9a-z])(?:0x)?[0-9a-f]{32}(?![0-9a-z])", re.I), "UUID"),
+    (
+        re.compile(
+            rf"(?:serial(?:[ _-]?(?:number|num|no|nr))?|\bs/n|(?:service|asset)[ _-]?tag){_BETWEEN}[\w-]{{4,}}", re.I
+        ),
+        "SERIAL",
+    ),
     (re.compile(r"\bsn\b[ :=#]*(?=[\w-]*[0-9])[\w-]{6,}", re.I), "SERIAL"),
 )
 _HEX_IN_NAME = re.compile(r"[0-9a-f]{16}|[0-9a-f]{12}", re.I)
@@ -46,14 +54,17 @@ def wash(text: str, host: str | None = None) -> str:
 
 def without_identities(machine: Machine, host: str | None = None) -> Machine:
     """The same machine, to be shown to others."""
-    names = _interfaces(_all_interfaces(machine), host)
+    names = _apart(_all_interfaces(machine), lambda name: _HEX_IN_NAME.sub("MAC", wash(name, host)))
+    sources = _apart({*machine.sources, *(m.source for m in machine.measurements)}, wash)
+    runs = _apart({m.run for m in machine.measurements if m.run is not None}, wash)
     return msgspec.structs.replace(
         _cleaned(machine, ("product", "coherent_link", "mixed", "virtual", "notes"), host),
         functions={address: _hardware(function) for address, function in machine.functions.items()},
         gpus=tuple(_renamed(gpu, names) for gpu in machine.gpus),
         cpu_model=_or_none(machine.cpu_model),
         iomem=tuple(IomemRange(r.first, r.last, wash(r.name)) for r in machine.iomem),
-        measurements=tuple(_measured(m) for m in machine.measurements),
+        measurements=tuple(_measured(m, sources, runs) for m in machine.measurements),
+        sources=tuple(sources[source] for source in machine.sources),
         nic_names={names[name]: address for name, address in machine.nic_names.items()},
         disputed=_disputed(machine.disputed, names),
     )
@@ -76,11 +87,11 @@ def _said(text: str, names: dict[str, str]) -> str:
     return wash(" ".join(names.get(word, word) for word in text.split(" ")))
 
 
-def _interfaces(names: Iterable[str], host: str | None) -> dict[str, str]:
-    """A name for each interface, in the order of the old ones; those that tell nothing keep theirs."""
+def _apart(names: Iterable[str], clean: Callable[[str], str]) -> dict[str, str]:
+    """A name for each, in the order of the old ones, so that two stay two; those that tell nothing keep theirs."""
     found: dict[str, str] = {}
     for name in sorted(names):
-        plain = _HEX_IN_NAME.sub("MAC", wash(name, host))
+        plain = clean(name)
         taken, number = plain, 1
         while taken in found.values():
             number += 1
@@ -115,5 +126,6 @@ def _renamed(gpu: Gpu, names: dict[str, str]) -> Gpu:
     )
 
 
-def _measured(m: Measurement) -> Measurement:
-    return msgspec.structs.replace(m, gpu_name=_or_none(m.gpu_name))
+def _measured(m: Measurement, sources: dict[str, str], runs: dict[str, str]) -> Measurement:
+    run = runs[m.run] if m.run is not None else None
+    return msgspec.structs.replace(m, gpu_name=_or_none(m.gpu_name), source=sources[m.source], run=run)
