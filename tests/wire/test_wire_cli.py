@@ -178,6 +178,18 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     assert json.loads(found.stdout)["gpu"]["address"] == "43:00.0"
 
 
+def test_standard_input_is_read_once_and_stays_open() -> None:
+    """Named twice it is refused by name; read once it is left open for whoever comes after."""
+    code = (
+        "import sys; from pathlib import Path; from hinan.wire.machine import sources; "
+        "sources.read_path(Path('-')); assert not sys.stdin.buffer.closed"
+    )
+    found = subprocess.run([sys.executable, "-c", code], input=dumps.LSPCI_VVV, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
+    with pytest.raises(ConfigError, match="can be read once"):
+        CliRunner().invoke(app, ["wire", "--from", "-", "--from", "-"], input=dumps.LSPCI_VVV, catch_exceptions=False)
+
+
 def test_explain_json() -> None:
     """Packets are their header bytes."""
     answer = as_json("explain", "0x7fed1234", "--sample", "--size", "4")

@@ -102,12 +102,26 @@ def test_another_device_at_the_same_address() -> None:
 def test_files_of_different_machines() -> None:
     """GPUs at other addresses: the sentence says so, and nobody shares, no NIC and no drive is claimed."""
     found = machine(dumps.LSPCI_VVV, dumps.HWLOC)
-    assert any("not of one machine" in note and "2 and 2 GPUs, 0 of them" in note for note in found.notes)
+    assert any("not be of one machine" in note and "2 and 2 GPUs, 0 of them" in note for note in found.notes)
     answers = [report(found, index) for index in range(4)]
     assert {a.all_ranks_ceiling_bytes_per_s for a in answers} == {a.nic for a in answers} == {None}
     assert {a.legs for a in answers} == {()}
     assert all(f.code != "shared-uplink" for a in answers for f in a.findings)
     assert machine(dumps.LSPCI_VVV, dumps.TOPO).mixed is None
+
+
+def test_two_parts_of_one_list_are_no_proof_of_two_machines() -> None:
+    """Other GPUs and no contradiction: a doubt, with the way out; other devices at the same addresses are a fact."""
+    second = f"8{dumps.LSPCI_VVV[1:]}".replace("\n4", "\n8").replace("=4", "=8")
+    parts, whole = machine(dumps.LSPCI_VVV, second), machine(dumps.LSPCI_VVV + "\n" + second)
+    (doubt,) = [note for note in parts.notes if "of one machine" in note]
+    assert "may not be" in doubt
+    assert "put them into one file" in doubt
+    assert whole.mixed is None
+    assert len(whole.gpus) == 4
+    other = machine(dumps.LSPCI_VVV, "\n".join(f"{a.removeprefix('0000:')} Serial controller [0700]: Example [abcd:1234]"
+                                               for a in machine(dumps.LSPCI_VVV).functions) + "\n")  # fmt: skip
+    assert any("these files are not of one machine" in note for note in other.notes)
 
 
 NIC = """

@@ -18,6 +18,7 @@ from hinan.wire.facts.model import Function, Link, Machine, Port, Role
 NCCL = "NCCL topology"
 _IDENTITY = ("device_id", "class_code")
 _FIXED = ("numa_node", "mps_bytes", "acs", "buses", "iommu_mode", "gpudirect")
+_ARE_NOT, _MAY_NOT_BE = "these files are not of one machine", "these files may not be of one machine"
 _FIXED_LINK = ("cap_gt_s", "cap_width")
 
 
@@ -113,25 +114,32 @@ def link_is_disputed(function: Function) -> bool:
 
 
 def mixed_evidence(machines: Sequence[Machine]) -> str | None:
-    """Why the files cannot be of one machine; None when nothing says so.
+    """Why the files are not of one machine, or may not be, as a sentence; None when nothing says so.
 
-    Two lists of the bus whose GPUs are mostly elsewhere, mostly other devices at the addresses that both have, or two
-    names of the product.
+    Two names of the product, or mostly other devices at the addresses that both have: they are not. Two lists of the bus
+    whose GPUs are mostly elsewhere: they may be two parts of one list, which only the one who cut it knows.
     """
-    for one, other in combinations(sorted(machines, key=lambda m: m.sources), 2):
-        who = f"{' and '.join(one.sources)} against {' and '.join(other.sources)}"
+    pairs = list(combinations(sorted(machines, key=lambda m: m.sources), 2))
+    for one, other in pairs:
+        who = _who(one, other)
         names = [" ".join(m.product.split()) for m in (one, other) if m.product]
         if len(set(names)) == 2:
-            return f"{who}: {names[0]} or {names[1]}"
-        mine, theirs = _gpus(one), _gpus(other)
-        both = mine & theirs
-        if mine and theirs and 2 * len(both) < min(len(mine), len(theirs)):
-            return f"{who}: {len(mine)} and {len(theirs)} GPUs, {len(both)} of them at the same address"
+            return f"{_ARE_NOT} ({who}: {names[0]} or {names[1]})"
         shared = one.functions.keys() & other.functions.keys()
         strange = [a for a in shared if _is_other(one.functions[a], other.functions[a])]
         if strange and 2 * len(strange) >= len(shared):
-            return f"{who}: {len(strange)} of {len(shared)} common addresses are other devices"
+            return f"{_ARE_NOT} ({who}: {len(strange)} of {len(shared)} common addresses are other devices)"
+    for one, other in pairs:
+        mine, theirs = _gpus(one), _gpus(other)
+        both = mine & theirs
+        if mine and theirs and 2 * len(both) < min(len(mine), len(theirs)):
+            told = f"{len(mine)} and {len(theirs)} GPUs, {len(both)} of them at the same address"
+            return f"{_MAY_NOT_BE} ({_who(one, other)}: {told}; if they are parts of one list, put them into one file)"
     return None
+
+
+def _who(one: Machine, other: Machine) -> str:
+    return f"{' and '.join(one.sources)} against {' and '.join(other.sources)}"
 
 
 def _gpus(machine: Machine) -> frozenset[str]:

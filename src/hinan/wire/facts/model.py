@@ -270,7 +270,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dic
     nic_names: dict[str, Address] = {}
     virtual: tuple[str, ...] = ()  # evidence that a hypervisor tells the tree
     disputed: dict[str, tuple[str, ...]] = {}  # as of a function
-    mixed: str | None = None  # evidence that the sources are of different machines
+    mixed: str | None = None  # that the sources are, or may be, of different machines, and why
     sources: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 

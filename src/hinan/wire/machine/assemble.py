@@ -31,7 +31,7 @@ def assemble(machine: Machine) -> Machine:
     known = msgspec.structs.replace(machine, functions=functions, gpus=gpus, virtual=tuple(dict.fromkeys(virtual)))
     notes += disputes.note(known)
     if machine.mixed is not None:
-        notes += (f"these files are not of one machine ({machine.mixed}): who shares a link with whom is unknown",)
+        notes += (f"{machine.mixed}: who shares a link with whom is unknown",)
     return msgspec.structs.replace(known, notes=tuple(dict.fromkeys(machine.notes + notes)))
 
 

@@ -31,6 +31,7 @@ from hinan.wire.readers import (
 )
 from hinan.wire.readers.plain import plain
 
+STDIN = "-"
 _TEXT_READERS = (
     lspci_blocks.read,
     lspci_tree.read,
@@ -73,8 +74,7 @@ def read_path(path: Path) -> Machine:
                     f"{path} is a folder without sys/; give files, or the root of a copied /sys", path=str(path)
                 )
             return sysfs.read(path)
-        with sys.stdin.buffer if str(path) == "-" else path.open("rb") as file:
-            data = file.read(text.MAX_BYTES + 1)
+        data = _head(path)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}", path=str(path)) from error
     if len(data) > text.MAX_BYTES:
@@ -88,8 +88,22 @@ def read_path(path: Path) -> Machine:
     return machine
 
 
+def _head(path: Path) -> bytes:
+    """The first bytes of a file, one more than any description has. Standard input stays open: it is the caller's."""
+    if str(path) == STDIN:
+        return sys.stdin.buffer.read(text.MAX_BYTES + 1)
+    with path.open("rb") as file:
+        return file.read(text.MAX_BYTES + 1)
+
+
 def read_paths(paths: Sequence[Path]) -> Machine:
-    """One assembled machine from several files."""
+    """One assembled machine from several files.
+
+    Raises:
+        ConfigError: as `read_path`; or standard input is named twice, of which a second reading would find nothing.
+    """
+    if sum(str(path) == STDIN for path in paths) > 1:
+        raise ConfigError("standard input (-) can be read once; leave one of them out", path=STDIN)
     return _assembled([read_path(path) for path in paths])
 
 

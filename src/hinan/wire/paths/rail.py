@@ -47,7 +47,7 @@ def nic_for_gpu(machine: Machine, index: int) -> Rail:
     if gpu is None:
         return Rail(None, f"there is no GPU {index}")
     if machine.mixed is not None:
-        return Rail(None, "the sources are of different machines")
+        return Rail(None, "the sources may be of different machines")
     return _in_turns(machine, gpu, labels=True)
 
 
