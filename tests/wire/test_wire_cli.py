@@ -229,6 +229,28 @@ def test_capture_writes_over_nothing_unasked(dump: Path, tmp_path: Path, monkeyp
     assert (tmp_path / "machine.json").read_text() != "mine"
 
 
+def test_a_capture_to_standard_output(dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`capture -o -` is the file and nothing else; pictures, beside which an answer is printed, need a name."""
+    monkeypatch.chdir(tmp_path)
+    found = run("capture", "--from", str(dump), "-o", "-")
+    assert "machine" in json.loads(found.stdout)
+    for option in ("--svg", "--html"):
+        with pytest.raises(ConfigError, match="standard output"):
+            run("--from", str(dump), option, "-")
+    assert not (tmp_path / "-").exists()
+
+
+def test_many_sources_fit_100_columns(tmp_path: Path) -> None:
+    """What a check was read from is wrapped, however many files there are."""
+    texts = (dumps.LSPCI_TV, dumps.SRAT, dumps.IOMEM, dumps.NUMACTL, dumps.TOPO, dumps.GDSIO)
+    names = [tmp_path / str(order) for order, _ in enumerate(texts)]
+    for name, text in zip(names, texts, strict=True):
+        name.write_text(text)
+    shown = run("check", *(word for name in names for word in ("--from", str(name)))).stdout
+    assert shown.startswith("nothing found")
+    assert max(map(len, shown.splitlines())) <= 100
+
+
 def test_a_check_says_how_many_gpus_it_looked_at(tmp_path: Path) -> None:
     """None, one, several."""
     path = tmp_path / "x"
@@ -301,6 +323,13 @@ def test_dma_on_paper() -> None:
     for wrong in (("--gt", "7"), ("--mps", "100"), ("--device", "x"), ("--size", "1GiB")):
         with pytest.raises(ConfigError):
             run("dma", "0x1000", *wrong)
+
+
+@pytest.mark.parametrize("address", ["0x4012340002", "0x4012340ffe"])
+def test_a_semaphore_is_one_word(address: str) -> None:
+    """Half a word in each of two packets says "done" twice: refused."""
+    with pytest.raises(ConfigError, match="no aligned word"):
+        run("dma", "0x4012345000", "--semaphore", address)
 
 
 def test_legs_hop_by_hop(dump: Path) -> None:

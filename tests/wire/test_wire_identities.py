@@ -7,7 +7,7 @@ import pytest
 import wire_dumps as dumps
 
 from hinan.core.errors import FormatError
-from hinan.wire.facts.model import Function, Machine, Measurement
+from hinan.wire.facts.model import Function, IomemRange, Machine, Measurement
 from hinan.wire.machine import capture, sample, sources
 
 
@@ -117,6 +117,28 @@ def test_capture_replaces_serial_numbers_in_every_spelling(words: str, secret: s
     assert secret not in text
     assert text.count("Example R1") == 2
     assert "rev 2" in text
+
+
+def test_capture_does_not_say_where_the_kernel_lies() -> None:
+    """Root sees it in /proc/iomem; a file that others get has the memory around it only."""
+    ranges = tuple(
+        IomemRange(first, 0xFFFFF, name)
+        for first, name in enumerate(
+            ("System RAM", "Kernel code", "Kernel rodata", "Kernel data", "Kernel bss", "Kernelet")
+        )
+    )
+    again = capture.read(capture.write(Machine(iomem=ranges)))
+    assert again is not None
+    assert [r.name for r in again.iomem] == ["System RAM", "Kernelet"]
+
+
+def test_a_virtio_nic_is_known_by_name(tmp_path: Path) -> None:
+    """/sys/class/net/eth0/device leads to virtio0, whose parent is the PCI function."""
+    root = live(tmp_path, "eth1", "Example R1")
+    (root / "sys/bus/pci/devices/0000:41:00.0/virtio0").mkdir()
+    (root / "sys/class/net/eth0").mkdir()
+    (root / "sys/class/net/eth0/device").symlink_to(root / "sys/bus/pci/devices/0000:41:00.0/virtio0")
+    assert sources.read_live(root).nic_names == {"eth0": "0000:41:00.0", "eth1": "0000:41:00.0"}
 
 
 def test_plain_words_are_no_serial_numbers() -> None:

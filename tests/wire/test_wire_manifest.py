@@ -64,5 +64,6 @@ def test_joined_asus_machine(read: Read) -> None:
         assert near(r.all_ranks_ceiling_bytes_per_s, 28.807)
         assert (r.measured_bytes_per_s or 0) / (r.ceiling_bytes_per_s or 1) == pytest.approx(0.913, abs=0.001)
         assert r.findings == ()
-        assert any("GDS: measured" in note for note in r.notes)
+        assert r.gpu is not None
+        assert any("GDS: measured" in note and note.endswith(f": {r.gpu.address}") for note in r.notes)
     assert machine == read(*reversed(names))

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +16,7 @@ from hinan.cli import wire_address, wire_probe
 from hinan.cli.arenas import slot_nodes
 from hinan.cli.verbs import Verbs
 from hinan.cli.wire_options import (
+    STDOUT,
     AsJson,
     Asked,
     Buffer,
@@ -141,6 +143,8 @@ def check(
 ) -> None:
     """What is wrong with the path: evidence, effect in seconds for this state, fix. Exit 1 on findings.
 
+    Where no GPU is known there is no path, and it exits 0: compare `gpus` of --json with what the node should have.
+
     For bytes at rest there is `hinan verify`, for the node `hinan preflight`, to break it on purpose `hinan drill`.
     """
     import msgspec
@@ -164,7 +168,7 @@ def check(
     elif found:
         show([line for f in found for line in render.wrapped("!", render.sentence(f))] + render.noted(notes))
     else:
-        show([_nothing_found(len(machine.gpus), machine.sources), *render.noted(notes)])
+        show([*textwrap.wrap(_nothing_found(len(machine.gpus), machine.sources), render.WIDTH), *render.noted(notes)])
     if found:
         raise typer.Exit(1)
 
@@ -179,7 +183,9 @@ def _nothing_found(gpus: int, sources: tuple[str, ...]) -> str:
 @app.command()
 def capture(
     context: typer.Context,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; machine.json, if there is none.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="File to write (-: standard output); machine.json, if there is none.")
+    ] = None,
     sources: From = None,
 ) -> None:
     """Write one file from this node (or from several dumps) that all verbs read elsewhere; identities are replaced."""
@@ -192,5 +198,8 @@ def capture(
     path = out or Path("machine.json")
     if out is None and path.exists():
         raise ConfigError(f"{path} exists; name a file with -o, or that one to write over it", path=str(path))
+    if path == STDOUT:
+        show([text])
+        return
     write_file(path, text)
     show([f"{path}: {len(machine.functions)} functions, {len(machine.gpus)} GPUs, {len(machine.nodes)} NUMA nodes"])

@@ -133,7 +133,17 @@ def show_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
+STDOUT = Path("-")
+
+
 def write_file(path: Path, text: str) -> None:
+    """Writes a file beside what is printed.
+
+    Raises:
+        ConfigError: it cannot be written, or is standard output, which has the answer already.
+    """
+    if path == STDOUT:
+        raise ConfigError("- is standard output, where the answer goes; name a file")
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -174,7 +174,8 @@ def _storage(machine: Machine, gpu: Gpu) -> Iterator[str]:
     gds = machine.gds
     proof = best_measurement(machine, gpu, (), "gds_write")
     if proof is not None:
-        yield f"GDS: measured {proof.bytes_per_s / (1 << 30):.1f} GiB/s write ({proof.source})"
+        where = short_address(gpu.address) if gpu.address else f"GPU {gpu.index}"
+        yield f"GDS: measured {proof.bytes_per_s / (1 << 30):.1f} GiB/s write ({proof.source}): {where}"
     elif gds is not None and gds.nvme_supported and gds.gpus_supported.get(_number(machine, gpu), True):
         yield "GDS: possible, unproven (gdscheck tells capability; gdsio -x 0 with compatibility mode off is proof)"
     elif gds is not None and gds.nvme_supported is False:

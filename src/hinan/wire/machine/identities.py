@@ -2,7 +2,8 @@
 
 Owns:      the patterns, and which fields hold free text.
 Promises:  no serial number, UUID, GUID, MAC or IP address, and not the host name: the model has no field for them, free
-           text is washed, and interfaces that are named after their MAC get another name, the same one everywhere.
+           text is washed, and interfaces that are named after their MAC get another name, the same one everywhere. Nor
+           where the kernel lies in memory.
 Never:     touches addresses, words of the format, or what decides something (names of hardware are from a public list,
            so that a host which is called like one must not change them, nor the names of sources).
 """
@@ -39,6 +40,8 @@ _SECRETS = (
     ),
     (re.compile(r"\bsn\b[ :=#]*(?=[\w-]*[0-9])[\w-]{6,}", re.I), "SERIAL"),
 )
+_KERNEL = re.compile(r"Kernel (?:code|rodata|data|bss)\b")
+"""Ranges of /proc/iomem that say where the kernel of this boot lies, which it hides from others than root (KASLR)."""
 _HEX_IN_NAME = re.compile(r"[0-9a-f]{16}|[0-9a-f]{12}", re.I)
 
 
@@ -62,7 +65,7 @@ def without_identities(machine: Machine, host: str | None = None) -> Machine:
         functions={address: _hardware(function) for address, function in machine.functions.items()},
         gpus=tuple(_renamed(gpu, names) for gpu in machine.gpus),
         cpu_model=_or_none(machine.cpu_model),
-        iomem=tuple(IomemRange(r.first, r.last, wash(r.name)) for r in machine.iomem),
+        iomem=tuple(IomemRange(r.first, r.last, wash(r.name)) for r in machine.iomem if not _KERNEL.match(r.name)),
         measurements=tuple(_measured(m, sources, runs) for m in machine.measurements),
         sources=tuple(sources[source] for source in machine.sources),
         nic_names={names[name]: address for name, address in machine.nic_names.items()},

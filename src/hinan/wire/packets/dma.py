@@ -18,6 +18,8 @@ from hinan.core.errors import ConfigError
 from hinan.wire.facts.link import LINK_BYTES, raw_bytes_per_s
 from hinan.wire.packets.tlp import Completion, Request, completions, reads, writes
 
+SEMAPHORE_BYTES = 4
+
 
 class Descriptor(msgspec.Struct, frozen=True, kw_only=True):
     """What the driver tells the copy engine, reduced to one dimension.
@@ -77,8 +79,13 @@ def simulate(descriptor: Descriptor, wire: Wire, data: bytes | None = None, *, e
     """Every packet of one copy in order of time; `data` is what is copied (zeros if None).
 
     Raises:
-        ConfigError: sizes that PCIe does not have, or `data` of another length.
+        ConfigError: sizes that PCIe does not have, `data` of another length, or a semaphore that is no aligned word: what
+            is written in two packets is seen half done.
     """
+    if (descriptor.semaphore_address or 0) % SEMAPHORE_BYTES:
+        raise ConfigError(
+            f"the semaphore at {descriptor.semaphore_address:#x} is no aligned word; give a multiple of {SEMAPHORE_BYTES}"
+        )
     payload = bytes(descriptor.size_bytes) if data is None else data
     if len(payload) != descriptor.size_bytes:
         raise ConfigError(f"the descriptor says {descriptor.size_bytes} bytes, {len(payload)} were given")
@@ -90,7 +97,7 @@ def simulate(descriptor: Descriptor, wire: Wire, data: bytes | None = None, *, e
         yield sent
     if descriptor.semaphore_address is not None:
         # Ordering: without relaxed ordering a posted write cannot pass an earlier one, so this means "data is there".
-        done = descriptor.semaphore_value.to_bytes(4, "little")
+        done = descriptor.semaphore_value.to_bytes(SEMAPHORE_BYTES, "little")
         for packet in writes(descriptor.semaphore_address, done, requester=descriptor.requester, mps_bytes=wire.mps_bytes):
             yield Sent(end_s, end_s + wire.time_s(packet), True, packet)
             end_s += wire.time_s(packet)

@@ -205,9 +205,12 @@ def _nics(root: Path, functions: dict[str, Function]) -> dict[str, str]:
     names = {}
     for kind in ("infiniband", "net"):
         for entry in _listed(root / "sys/class" / kind):
-            address = parse_address(_resolved(entry / "device").name)
-            if address in functions:
-                names[entry.name] = address
+            place = _resolved(entry / "device")
+            for each in (place, place.parent):  # a virtio device is a child of its function
+                address = parse_address(each.name)
+                if address in functions:
+                    names[entry.name] = address
+                    break
     return names
 
 
