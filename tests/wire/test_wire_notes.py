@@ -2,14 +2,15 @@
 
 import json
 
+import msgspec
 import pytest
 import wire_dumps as dumps
 from typer.testing import CliRunner
 
 from hinan.cli.main import app
 from hinan.wire.checks.case import Question
-from hinan.wire.checks.notes import union
-from hinan.wire.machine import sources
+from hinan.wire.checks.notes import notes_of_machine, union
+from hinan.wire.machine import sample, sources
 from hinan.wire.show.explain import Told, explain
 from hinan.wire.show.picture import html, svg
 from hinan.wire.show.report import report_gpu, to_builtins
@@ -77,3 +78,16 @@ def test_no_picture_claims_a_ceiling_for_another_wire(raw: str) -> None:
         assert " GB/s" not in picture
     told = Told(words="given", label="illustration")
     assert explain(machine, gpu, 0x4012345000, size_bytes=16, told=told).ceiling_bytes_per_s is None
+
+
+def test_a_gpu_on_another_node_than_its_ports_gets_a_word() -> None:
+    """Node 1 below ports that all say 0: one of them is wrong, and only a measurement tells which."""
+    found = sample.machine()
+    assert not any("ports above" in note for note in notes_of_machine(found, Question()))
+    gpu = found.functions["0000:12:00.0"]
+    moved = msgspec.structs.replace(
+        found, functions={**found.functions, gpu.address: msgspec.structs.replace(gpu, numa_node=1)}
+    )
+    (note,) = [note for note in notes_of_machine(moved, Question()) if "ports above" in note]
+    assert note.startswith("told to be on node 1, and ports above it on node 0")
+    assert note.endswith(": 12:00.0")

@@ -39,7 +39,7 @@ def notes_for(machine: Machine, gpu: Gpu, path: Path, placement: Placement, ques
         *_transport(machine, gpu),
         *_links(machine, gpu, path, placement, question),
         *_stopwatch(machine, gpu, placement),
-        *_place(placement),
+        *_place(placement, path),
         *_at_once(machine),
         *_storage(machine, gpu),
         *_peers(machine, gpu),
@@ -155,7 +155,15 @@ def _known_as(machine: Machine, gpu: Gpu) -> str:
     return listed or gpu.name or "of another vendor"
 
 
-def _place(placement: Placement) -> Iterator[str]:
+def _place(placement: Placement, path: Path) -> Iterator[str]:
+    own = path.hops[0].numa_node if path.hops else None
+    above = sorted({hop.numa_node for hop in path.hops[1:] if hop.numa_node is not None} - {own, *placement.near})
+    if own is not None and above and own not in (hop.numa_node for hop in path.hops[1:]):
+        nodes = " and ".join(map(str, above))
+        yield (
+            f"told to be on node {own}, and ports above it on node {nodes}: one is told wrongly; measure with the buffer on"
+            f" each: {short_address(path.hops[0].address)}"
+        )
     if placement.node is None:
         yield f"NUMA node unknown: {placement.why}"
     elif "no CPUs" in placement.why:
