@@ -18,6 +18,7 @@ import torch
 from hinan.formats.digest import digest
 from hinan.trainer.evacuating.copying import Copying
 from hinan.trainer.ports.pieces import flat_bytes
+from hinan.trainer.ports.rawmemory import bytes_of
 from hinan.trainer.ports.waking import Once
 from hinan.trainer.state.layout import in_order
 
@@ -199,4 +200,5 @@ class Flight:
 
 
 def _digest(flat: torch.Tensor) -> str:
-    return digest(flat.cpu().numpy().data)
+    here = flat.cpu()
+    return digest(bytes_of(here))

@@ -15,6 +15,7 @@ import torch
 
 from hinan.host.signals import ours
 from hinan.trainer.ports.pieces import Piece
+from hinan.trainer.ports.rawmemory import memory
 from hinan.trainer.ports.waking import Once
 from hinan.trainer.ports.worker import Worker
 
@@ -94,9 +95,6 @@ class CpuPort:
         self._worker.end()
 
 
-_SAME_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-
-
 def copy_bits(destination: torch.Tensor, source: torch.Tensor) -> None:
     """Copy between host tensors of equal shape and dtype, bit for bit, in this thread alone."""
     lazy = any(t.is_conj() or t.is_neg() for t in (destination, source))
@@ -111,8 +109,11 @@ def copy_bits(destination: torch.Tensor, source: torch.Tensor) -> None:
 
 
 def _as_integers(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    """A host tensor's bits as integers NumPy knows, whatever the dtype."""
+    """A host tensor's bits as integers NumPy knows, whatever the dtype; valid as long as the caller keeps the tensor."""
     plain = tensor.detach()
     if plain.dtype is torch.complex128:
         plain = torch.view_as_real(plain)
-    return plain.view(_SAME_SIZE[plain.element_size()]).numpy()
+    size = plain.element_size()
+    strides = [n * size for n in plain.stride()]
+    reach_bytes = sum((n - 1) * step for n, step in zip(plain.shape, strides, strict=True)) + size if plain.numel() else 0
+    return np.ndarray(plain.shape, f"i{size}", memory(plain.data_ptr(), reach_bytes), strides=strides)
