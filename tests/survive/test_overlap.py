@@ -10,6 +10,7 @@ import pytest
 from hinan.core.ids import StepId
 from tests.harness.job import Job
 from tests.programs.lines import read_lines
+from tests.programs.long_write import WEIGHT_BYTES
 
 MakeJob = Callable[..., Job]
 
@@ -135,3 +136,16 @@ def test_the_next_seal_tells_the_whole_stall(make_job: MakeJob) -> None:
     manifest = job.target.manifest(StepId(1, 12), 0)
     assert manifest is not None
     assert manifest.sealed.settled_stall_s == pytest.approx(came_to)
+
+
+def test_a_long_write_that_tears_a_copy_is_not_resumed_from(make_job: MakeJob) -> None:
+    """torch counts a write at its end: the copy ended in the middle of one, and the trainer was killed soon after."""
+    job = make_job("run")
+    job.start_agent()
+    (child,) = job.start(program="long_write:main")
+    assert child.wait() == -9
+    told = job.result()
+    assert told["beside_bytes"] >= WEIGHT_BYTES, "nothing was copied beside training, and nothing tested"
+    assert (told["held"], "m.w was changed" in (told["lost"] or "")) == (False, True)
+    job.run(program="long_write:main")
+    assert (job.result()["step"], job.result()["is_uniform"]) == (3, True)

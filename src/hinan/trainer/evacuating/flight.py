@@ -3,8 +3,9 @@
 Two threads meet here. The trainer passes the gate (`hold`), or reaches the next boundary without having passed it
 (`finish`); the landing thread waits for the last copy and ends the flight.
 
-Invariant:  sources are looked at at the end of the last copy, or as the gate is passed, if that comes first: the last look
-            is before the trainer may change them by right. What has moved by then was moved by nobody we know, and is torn.
+Invariant:  sources are looked at after the end of the last copy, or as the gate is passed, if that comes first: the last
+            look is before the trainer may change them by right. What has moved by then was moved by nobody we know, and is
+            torn. It comes after whatever the trainer was doing when the copy ended, because a write is counted at its end.
 """
 
 from __future__ import annotations
@@ -19,8 +20,16 @@ from hinan.formats.digest import digest
 from hinan.trainer.evacuating.copying import Copying
 from hinan.trainer.ports.pieces import flat_bytes
 from hinan.trainer.ports.rawmemory import bytes_of
+from hinan.trainer.ports.underway import UnderWay
 from hinan.trainer.ports.waking import Once
 from hinan.trainer.state.layout import in_order
+
+UNDER_WAY_S = 60.0
+"""How long an operation of the trainer's is waited for at most: longer than one write of any tensor takes, and shorter than
+the minutes after which a rank that hangs in a collective is killed. What was copied before it hung must be held by then."""
+
+LOOK_AFTER_S, LOOK_EVERY_S = 0.001, 0.02
+"""First and longest pause between two looks at whether it has ended."""
 
 Watched = list[tuple[str, torch.Tensor, int, str | None]]
 """(name, live tensor, its version when the watch began, its bits then if they are watched too)."""
@@ -95,17 +104,19 @@ class Flight:
         self.failure: Exception | None = None
         self._copying, self._watched, self._end = copying, watched, end
         self._digests = [_digest(flat_bytes(piece)) for piece in copying.gated] if check_bits else []
+        self._trainer, self._compares = threading.get_ident(), check_bits
         self._lock = threading.RLock()  # a signal's handler may close the run while its thread stands here
         self._begun = threading.Lock()
-        self._is_passed = not gates
-        self._may_end, self._landed = Once(), Once()
-        if self._is_passed or not check_bits:
+        self._passed, self._may_end, self._landed = Once(), Once(), Once()
+        if not gates:
+            self._passed.set()
+        if not gates or not check_bits:
             self._may_end.set()
 
     @property
     def is_passed(self) -> bool:
         """Whether the trainer may change the sources: all copies come before whatever it does next."""
-        return self._is_passed
+        return self._passed.is_set()
 
     @property
     def has_landed(self) -> bool:
@@ -113,7 +124,7 @@ class Flight:
 
     def hold(self, gates: Iterable[str]) -> None:
         """An optimizer is about to step: order it after the copies. On a device the host does not wait."""
-        if not self._is_passed and not self.gates.isdisjoint(gates):
+        if not self.is_passed and not self.gates.isdisjoint(gates):
             self._pass(self._copying.hold_back)
 
     def finish(self) -> None:
@@ -122,9 +133,20 @@ class Flight:
         What went wrong with them is for the landing thread to find: whoever joins first takes the error with him, and the
         other one would take the copy for whole.
         """
-        if not self._is_passed:
+        if not self.is_passed:
             self._pass(self._copying.wait)
         self._forget()  # whoever passed it may have been interrupted before he did
+
+    def settle(self) -> None:
+        """Wait until it is held or given up, whoever asks.
+
+        Another thread than the trainer's cannot pass the gate for him: he may be in the middle of a write, and it would be
+        the last look. Where bits are compared it can, for then the write is seen in the copy; and must, for the comparison
+        is made at a gate, which a trainer that waits for that thread never reaches.
+        """
+        if self._compares or threading.get_ident() == self._trainer:
+            self.finish()
+        self.wait()
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until it is held or given up."""
@@ -143,7 +165,9 @@ class Flight:
         try:
             self._copying.join()
             self._judge()
-            self.torn = self.torn or self._copying.moved_away()
+            if self.torn is None:
+                self._let_operation_end()
+                self._judge()
             self._may_end.wait()
             self._copying.let_go()
             self._watched = []
@@ -173,7 +197,7 @@ class Flight:
                 self._compare()
                 self._may_end.set()
             with self._lock:  # a look that has begun ends before the trainer may write
-                self._is_passed = True
+                self._passed.set()
         finally:
             self.waited_s += time.monotonic() - began
             self._forget()
@@ -181,14 +205,22 @@ class Flight:
     def _forget(self) -> None:
         """Landed and passed: the handle that keeps this flight must not keep a slot mapped."""
         with self._lock:
-            if self._is_passed and self.has_landed:
+            if self.is_passed and self.has_landed:
                 self.__dict__.pop("_copying", None)
                 self.__dict__.pop("_end", None)
 
+    def _let_operation_end(self) -> None:
+        """A write that tore the copy may be under way still, and not be counted yet. Nothing to wait for once the gate is
+        passed: the trainer has looked there himself, between two operations. What begins from now on does no harm."""
+        under_way, pause_s, until = UnderWay(self._trainer), LOOK_AFTER_S, time.monotonic() + UNDER_WAY_S
+        while not (self.is_passed or under_way.has_ended()) and time.monotonic() < until:
+            self._passed.wait(pause_s)
+            pause_s = min(2 * pause_s, LOOK_EVERY_S)
+
     def _judge(self) -> None:
         with self._lock:
-            if not self._is_passed:
-                self.torn = self.torn or moved(self._watched)
+            if not self.is_passed:
+                self.torn = self.torn or moved(self._watched) or self._copying.moved_away()
 
     def _compare(self) -> None:
         self._copying.wait()

@@ -60,8 +60,7 @@ class Handle:
             SavingError: it was lost; the reason is the message.
         """
         if self.flight is not None:
-            self.flight.finish()
-            self.flight.wait()
+            self.flight.settle()
             if not self.held and self.lost is None:
                 self.lost = "it could not be sealed or given up; the log has the reason"
         if self.lost is not None:
