@@ -54,7 +54,7 @@ class Handle:
         return self.held_at is not None
 
     def settle(self) -> None:
-        """Wait until this rank's copy is whole. Nothing changes the state meanwhile: the trainer waits here.
+        """Wait until this rank's copy is whole. A trainer changes nothing while it waits; beside another thread it may.
 
         Raises:
             SavingError: it was lost; the reason is the message.
