@@ -150,8 +150,8 @@ class Matcher:
             kept = self._maker.given(json["$loader"])
             self._writes.append(lambda: load_loader(live, kept["position"], kept["generators"]))
         elif "$random" in json and random_kind(live) == json["$random"][0]:
-            drawn = self._maker.given(json["$random"][1])
-            self._writes.append(lambda: set_random_state(live, drawn))
+            drawn, *seed = (self._maker.given(item) for item in json["$random"][1:])
+            self._writes.append(lambda: set_random_state(live, drawn, *seed))
         elif any(tag in json for tag in _IN_PLACE):
             raise StructureError(
                 f"{path} was saved from a {kind_of(json)}, and is a {type(live).__qualname__} now", path=path
