@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, MutableMapping, MutableSequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -69,6 +68,7 @@ class Matcher:
         self._writes: list[Write] = []
         self._loads: list[Write] = []
         self._moments: list[Moment] = []
+        self._orders: list[Write] = []
         self._placed: dict[str, torch.Tensor] = {}
 
     def match(self, saved: Mapping[str, Json], state: MutableMapping[str, Any]) -> list[Write]:
@@ -87,7 +87,7 @@ class Matcher:
             before = holders(state)
             self._writes.append(lambda: refuse_parted(before, holders(state), self._load_themselves))
         # Last: what an optimizer derives from its parameters as it loads, it derives from those that were saved.
-        return [*self._writes, *self._loads]
+        return [*self._writes, *self._orders, *self._loads]
 
     # -- one place -----------------------------------------------------------------------------------------------
 
@@ -179,8 +179,7 @@ class Matcher:
                 self._writes.append(lambda key=key, value=value: live.__setitem__(key, value))  # type: ignore[misc]
         for key in [k for k in live if k not in json]:
             log.warning("restore.default %s was not saved; its value stays", self._member(path, key))
-        if isinstance(live, OrderedDict):
-            self._writes.append(lambda: put_in_order(live, json))
+        self._orders.append(lambda: put_in_order(live, json))
 
     def _member(self, path: str, key: object) -> str:
         """Path of a mapping's member; a parameter as a key is called by its name."""
