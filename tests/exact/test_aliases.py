@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+import hinan
 from tests.exact.twins import Step, assert_resumes, evacuated, restored
 
 
@@ -98,7 +99,8 @@ def test_aliases_in_containers_that_were_empty() -> None:
 
 
 def test_what_a_load_state_dict_is_given_is_its_own() -> None:
-    """An object of the user's may keep, or change, what it is handed: nothing live may lie under it."""
+    """An object of the user's may keep, or change, what it is handed: nothing live may lie under it. What was one tensor in
+    there is one storage."""
 
     class Keeps:
         def __init__(self, w: torch.Tensor) -> None:
@@ -108,8 +110,9 @@ def test_what_a_load_state_dict_is_given_is_its_own() -> None:
             return {"w": self.kept, "again": self.kept}
 
         def load_state_dict(self, state: Any) -> None:
-            state["again"].zero_()
-            self.kept = state["w"].add_(1)
+            assert state["again"] is not state["w"]
+            state["again"].add_(1)
+            self.kept = state["w"]
 
     w, live = torch.randn(3), torch.zeros(3)
     target = {"w": live, "k": Keeps(live), "l": []}
@@ -117,6 +120,96 @@ def test_what_a_load_state_dict_is_given_is_its_own() -> None:
     assert torch.equal(live, w)
     assert torch.equal(target["k"].kept, w + 1)
     assert target["l"][0].data_ptr() == live.data_ptr()
+
+
+class Ring:
+    """Keeps what it is given: a buffer, and the row that it writes through."""
+
+    def __init__(self) -> None:
+        self.buffer = torch.zeros(3, 4)
+        self.row = self.buffer[1]
+
+    def push(self) -> torch.Tensor:
+        self.row.add_(torch.randn(4))
+        return self.buffer.sum()
+
+    def state_dict(self) -> Any:
+        return {"buffer": self.buffer, "inner": [{"row": self.row}]}
+
+    def load_state_dict(self, state: Any) -> None:
+        self.buffer, self.row = state["buffer"], state["inner"][0]["row"]
+
+
+class Inside(Ring, nn.Module):
+    """A module that says itself: the buffer is a tensor of its state_dict, the row is in an entry that is none."""
+
+    def __init__(self) -> None:
+        nn.Module.__init__(self)
+        Ring.__init__(self)
+
+    def state_dict(self, *arguments: Any, **options: Any) -> Any:
+        return Ring.state_dict(self)
+
+    def load_state_dict(self, state: Any, strict: bool = True, assign: bool = False) -> Any:
+        Ring.load_state_dict(self, state)
+
+
+class Extra(Inside):
+    """Its extra state is the ring."""
+
+    state_dict = nn.Module.state_dict  # type: ignore[assignment]
+    load_state_dict = nn.Module.load_state_dict  # type: ignore[assignment]
+
+    def get_extra_state(self) -> Any:
+        return Ring.state_dict(self)
+
+    def set_extra_state(self, state: Any) -> None:
+        Ring.load_state_dict(self, state)
+
+
+class Coded(Ring):
+    """Carried by a codec."""
+
+
+class Loader(Ring, torch.utils.data.DataLoader[Any]):
+    """A loader that keeps a position, the ring."""
+
+    def __init__(self) -> None:
+        torch.utils.data.DataLoader.__init__(self, [1])  # type: ignore[arg-type]
+        Ring.__init__(self)
+
+    @property
+    def next_iter_state(self) -> Any:
+        return Ring.state_dict(self)
+
+
+def coded(values: Any) -> Coded:
+    made = Coded()
+    made.load_state_dict(values)
+    return made
+
+
+hinan.register_codec(Coded, "tests.ring", lambda ring: ring.state_dict(), coded)
+
+
+@pytest.mark.parametrize("kind", [Ring, Inside, Extra, Coded, Loader])
+def test_aliases_in_what_an_object_is_given(kind: type[Ring]) -> None:
+    """An object that keeps what it is given writes through one and reads through the other, whoever carries it."""
+
+    def make() -> tuple[dict[str, Any], Step]:
+        state = {"objects": [kind()]}
+        return state, lambda: state["objects"][0].push()
+
+    _, resumed = assert_resumes(make, at=(1, 2))
+    assert resumed["objects"][0].row.data_ptr() == resumed["objects"][0].buffer[1].data_ptr()
+
+
+def test_aliases_between_an_object_that_is_gone_and_what_is_beside_it() -> None:
+    """Where nothing takes its state, an object comes back as the values that it gave: they are part of the state."""
+    ring = Ring()
+    target: dict[str, Any] = {"d": {}}
+    restored(*evacuated({"d": {"ring": ring, "row": ring.row}}), target)
+    assert target["d"]["row"].data_ptr() == target["d"]["ring"]["buffer"][1].data_ptr()
 
 
 def test_values_count_where_the_live_tensor_has_another_layout() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from hinan.core.errors import StructureError
+from hinan.core.errors import CaptureError, StructureError
 from tests.exact.twins import Step, assert_resumes, assert_same, evacuated, look, look_at_rng, restored, seed
 from tests.trainer.helpers import evacuate
 
@@ -45,6 +45,53 @@ def test_a_generator_in_the_state_draws_on(kind: str) -> None:
         return state, lambda: look([draw(state["cfg"]["g"]), draw(state["pair"][1])])
 
     assert_resumes(make, at=(1, 2), used=3)
+
+
+@pytest.mark.parametrize("kind", [k for k in MAKERS if "numpy" in k or k == "RandomState PCG64"])
+@pytest.mark.parametrize("seeds", ["its own", "another", "shared"])
+def test_a_generator_spawns_on(kind: str, seeds: str) -> None:
+    """What it spawned is counted in its seed, as NumPy's own pickle keeps it: the next one draws other numbers. Also where
+    the new program has seeded it otherwise, and where others spawn from the same seed."""
+    entropy = iter((7, 7, *([7] * 9 if seeds != "another" else range(8, 17))))
+
+    def make() -> tuple[dict[str, Any], Step]:
+        if seeds == "shared":
+            seed = np.random.SeedSequence(7, spawn_key=(2,), pool_size=8)
+            state = {"g": np.random.Generator(np.random.PCG64(seed)), "h": np.random.Generator(np.random.SFC64(seed))}
+            spawns = [lambda: seed.spawn(1)[0].generate_state(2), lambda: draw(state["g"].spawn(2)[1])]
+        else:
+            state = {"g": MAKERS[kind](), "more": {}}
+            bits = getattr(state["g"], "bit_generator", None) or state["g"]._bit_generator
+            bits.__setstate__((bits.state, np.random.SeedSequence([next(entropy), 2**70])))
+            spawns = [lambda: draw(np.random.Generator(bits.spawn(3)[2]))]
+        return state, lambda: look([[spawn() for spawn in spawns], draw(state["g"])])
+
+    straight, resumed = assert_resumes(make, at=(1, 2), used=4)
+    (a, b) = (getattr(s["g"], "bit_generator", None) or s["g"]._bit_generator for s in (straight, resumed))
+    assert a.seed_seq.state == b.seed_seq.state
+    assert np.array_equal(a.seed_seq.generate_state(8), b.seed_seq.generate_state(8))
+
+
+def test_a_generator_that_was_saved_without_its_seed_keeps_the_live_one() -> None:
+    """As files of older versions have it; and a seed of one's own, or a seed or bit generator alone, is refused by name."""
+    image, small, _ = evacuate({"g": np.random.default_rng(3)})
+    del small["state"]["g"]["$random"][2:]
+    live = np.random.default_rng(4)
+    live.spawn(2)
+    restored(image, small, {"g": live})
+    assert live.bit_generator.seed_seq.state == {"entropy": 4, "spawn_key": (), "pool_size": 4, "n_children_spawned": 2}
+    assert draw(live)[1].tolist() == draw(np.random.default_rng(3))[1].tolist()
+
+    class Own(np.random.SeedSequence):
+        """Counts in a way of its own."""
+
+    for value, name in (
+        (np.random.Generator(np.random.PCG64(Own(3))), "Own"),
+        (np.random.SeedSequence(3), "SeedSequence"),
+        (np.random.PCG64(3), "PCG64"),
+    ):
+        with pytest.raises(CaptureError, match=rf"^cfg\.g .*{name}"):
+            evacuate({"cfg": {"g": value}})
 
 
 def test_a_generator_of_another_kind_is_refused() -> None:

@@ -6,8 +6,9 @@ import copy
 import enum
 import logging
 import random
+import sys
 import threading
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, defaultdict
 from typing import Any
 
 import numpy as np
@@ -173,17 +174,78 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(change: Any, me
         assert before == {k: bits(v) for k, v in live["model"].state_dict().items()}
 
 
-def test_members_of_an_ordered_dict_come_back_in_their_order() -> None:
-    """A-FORMAT-3: they stand in the order they were saved in, behind those that were not saved. A plain dict stays."""
-    order = OrderedDict[str, Any]
-    saved = {"d": order(c=1, a=order(z=1, y=2), b=torch.ones(2)), "plain": {"b": 1, "a": 2}}
-    inner, kept = order(y=0, z=0), torch.zeros(2)
-    live = {"d": order(own=0, a=inner, b=kept), "plain": {"a": 0, "b": 0}}
+@pytest.mark.parametrize("kind", [OrderedDict, dict, lambda **items: defaultdict(list, items)])
+def test_members_of_a_dict_come_back_in_their_order(kind: Any) -> None:
+    """A-FORMAT-3: they stand in the order they were saved in, behind those that were not saved; all objects stay."""
+    saved = {"d": kind(c=1, a=kind(z=1, y=2), b=torch.ones(2))}
+    inner, kept = kind(y=0, z=0), torch.zeros(2)
+    live = {"d": kind(own=0, a=inner, b=kept)}
+    outer = live["d"]
     through(saved, live)
-    assert list(live["d"]) == ["own", "c", "a", "b"]
-    assert live["d"]["a"] is inner and list(inner.items()) == [("z", 1), ("y", 2)]
-    assert live["d"]["b"] is kept and kept.tolist() == [1.0, 1.0]
-    assert list(live["plain"].items()) == [("a", 2), ("b", 1)]
+    assert live["d"] is outer and list(outer) == ["own", "c", "a", "b"]
+    assert outer["a"] is inner and list(inner.items()) == [("z", 1), ("y", 2)]
+    assert outer["b"] is kept and kept.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("keys", [("c", "a", "b"), (3, 1, 2), ("$c", "a", "b"), ("models", "c", "b"), ("parameters",)])
+def test_dicts_of_tensors_and_of_objects_come_back_in_their_order(keys: tuple[Any, ...]) -> None:
+    """Whatever the keys are; also one whose order has changed between two evacuations, and whose JSON was remembered."""
+    model = torch.nn.Linear(2, 2)
+    if keys == ("parameters",):
+        keys = tuple(model.parameters())[::-1]
+
+    def made(order: tuple[Any, ...]) -> dict[str, Any]:
+        return {"d": {k: torch.nn.Linear(1, 1) if k == "models" else torch.zeros(2) for k in order}, "model": model}
+
+    saved, live = made(keys[::-1]), made(keys[::-1])
+    members = dict(live["d"])
+    capture = Capture(saved)
+    capture.take()
+    saved["d"][keys[-1]] = saved["d"].pop(keys[-1])
+    order = list(saved["d"])
+    assert capture.take().values == Capture(saved).take().values
+    through(saved, live)
+    assert [id(k) if isinstance(k, torch.Tensor) else k for k in live["d"]] == [
+        id(k) if isinstance(k, torch.Tensor) else k for k in order
+    ]
+    assert all(live["d"][key] is members[key] for key in order)
+
+
+def test_a_dict_that_is_in_order_keeps_what_is_its_own_where_it_is() -> None:
+    live = {"d": {"a": 0, "own": 0, "b": 0}}
+    through({"d": {"a": 1, "b": 2}}, live)
+    assert list(live["d"].items()) == [("a", 1), ("own", 0), ("b", 2)]
+
+
+def test_an_interrupt_leaves_all_members_of_a_dict_that_is_put_in_order() -> None:
+    """A handler may raise between any two instructions; the next restore must find the objects that it writes into."""
+
+    def raised_at(count: int) -> bool:
+        live = {"a": 0, "b": 1, "c": 2}
+
+        def trace(frame: Any, event: str, argument: object) -> Any:
+            nonlocal count
+            frame.f_trace_opcodes = True
+            count -= event == "opcode"
+            if not count:
+                raise KeyboardInterrupt
+            return trace
+
+        sys.settrace(trace)
+        try:
+            writes.put_in_order(live, ["b", "a", "c"])
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.settrace(None)
+            assert dict(sorted(live.items())) == {"a": 0, "b": 1, "c": 2}
+        assert list(live) == ["b", "a", "c"]
+        return False
+
+    count = 1
+    while raised_at(count):
+        count += 1
+    assert count > 50
 
 
 def test_a_new_option_keeps_its_default_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:

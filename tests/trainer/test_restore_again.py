@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,8 +16,11 @@ from hinan.core.errors import BudgetError, ConfigError
 from hinan.core.ids import StepId
 from hinan.formats.records import ResumeRecord
 from hinan.tiers.attempts import Attempts
+from hinan.trainer import evacuator
+from hinan.trainer.attempt.pace import Pace
+from hinan.trainer.attempt.past import Past
 from hinan.trainer.restoring import saved as saved_module
-from hinan.trainer.restoring.restore import Restore
+from hinan.trainer.restoring.restore import Restore, Resumed
 from tests.trainer.helpers import evacuate, saved_tensors
 
 
@@ -94,3 +98,69 @@ def test_a_copy_without_room_names_its_tensor(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(saved_module, "new_copy", refused)
     with pytest.raises(BudgetError, match=r"copy of big \(32 B\).*vm\.max_map_count"):
         saved_tensors(image)["big"].copy()
+
+
+@pytest.fixture
+def evac(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """An Evacuator as far as `restore()` needs it."""
+    resumed = Resumed(8, 2, "ram", "the newest")
+    monkeypatch.setattr(evacuator, "Restore", lambda *_: SimpleNamespace(run=lambda state, fresh: resumed))
+    monkeypatch.setattr(evacuator, "agree_on_budget", lambda *_: None)
+    made = object.__new__(evacuator.Evacuator)
+    names = ("_place", "_target", "_ranks", "_identity", "_arena")
+    vars(made).update({name: SimpleNamespace(attempt=3, rank=0) for name in names})
+    vars(made).update(
+        _state={}, _fresh=False, _pace=Pace(Past(), nodes=1), _step=0, _ended=False, _closed=True, resumed=None
+    )
+    return made
+
+
+def test_a_restore_that_was_refused_for_its_budget_can_be_called_again(evac: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is none before there is room: no step goes on from it."""
+
+    def refused(*_: object) -> None:
+        raise BudgetError("no room")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(evacuator, "agree_on_budget", refused)
+        for _ in range(2):
+            with pytest.raises(BudgetError):
+                evac.restore()
+    assert evac.finished_steps == 0
+    with pytest.raises(ConfigError, match="restore"):
+        evac.step()
+    assert evac.restore() == 8
+    assert evac.finished_steps == 8
+    with pytest.raises(ConfigError, match="works once"):
+        evac.restore()
+
+
+def test_an_interrupt_leaves_a_restore_undone_or_done(evac: Any) -> None:
+    """Raised at each line: restored state is never numbered from 0, and what is not done can be called again."""
+
+    def raised_at(line: int) -> bool:
+        evac.resumed, evac._step = None, 0
+
+        def trace(frame: Any, event: str, argument: object) -> Any:
+            nonlocal line
+            line -= event == "line"
+            if not line:
+                raise KeyboardInterrupt
+            return trace
+
+        sys.settrace(trace)
+        try:
+            evac.restore()
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.settrace(None)
+            assert (evac.resumed is not None) == (evac.finished_steps == 8)
+        return False
+
+    line = 1
+    while raised_at(line):
+        if evac.resumed is None:
+            assert evac.restore() == 8
+        line += 1
+    assert line > 8

@@ -52,7 +52,7 @@ class CaptureError(HinanError):
 
 
 class StructureError(CaptureError):
-    """The live state and the saved one differ in names, shapes or dtypes."""
+    """The live state and the saved one differ in names, shapes or dtypes, or an object did not load what it had said."""
 
 
 class FormatError(HinanError):

@@ -150,24 +150,27 @@ class Evacuator:
 
         Raises:
             NothingToResume: the target holds steps and none is usable; the message lists what each lacks.
-            StructureError: the live state does not fit the saved one; nothing was written.
+            StructureError: the live state does not fit the saved one, and nothing was written; or an object did not load
+                what it had said of itself, and the state is written in part. The message says so.
             BudgetError: what will be evacuated does not fit into RAM; the message has the sum and the ways out.
             PeerError: another rank failed or did not answer; it is named.
         """
         if self.resumed is not None or self._ended:
             raise ConfigError("evac.restore() works once, before the first evac.step(): make a new Evacuator to go back")
         began = time.monotonic()
-        restore = Restore(self._place, self._target, self._ranks, self._identity.attempt)
-        self.resumed = restore.run(self._state, fresh=self._fresh)
-        self._step = self.resumed.step
-        self._pace.resumed(self.resumed.parent, self.resumed.source)
+        resumed = Restore(self._place, self._target, self._ranks, self._identity.attempt).run(
+            self._state, fresh=self._fresh
+        )
         log.info(
             "restored step=%d attempt=%s source=%s rank=%d s=%.3f why=%s",
-            self._step, self.resumed.attempt, self.resumed.source or "-", self._ranks.rank,
-            time.monotonic() - began, self.resumed.reason,
+            resumed.step, resumed.attempt, resumed.source or "-", self._ranks.rank,
+            time.monotonic() - began, resumed.reason,
         )  # fmt: skip
         agree_on_budget(self._state, self._ranks, self._arena, self._identity)
-        return self._step
+        self._pace.resumed(resumed.parent, resumed.source)
+        # Last, and in one statement: a restore that was refused or interrupted before is none, and can be called again.
+        self.resumed, self._step = resumed, resumed.step
+        return resumed.step
 
     def step(self) -> int:
         """The last statement of an iteration: counts it, evacuates when due, and returns the finished steps.

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, MutableMapping, MutableSequence
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -26,6 +26,7 @@ from hinan.trainer.restoring.differences import (
     refuse_other_way,
 )
 from hinan.trainer.restoring.holders import holders, refuse_parted
+from hinan.trainer.restoring.loading import loads
 from hinan.trainer.restoring.making import Maker, kind_of
 from hinan.trainer.restoring.moments import Moment, settle
 from hinan.trainer.restoring.saved import SavedTensors
@@ -67,6 +68,7 @@ class Matcher:
         self._load_themselves: list[str] = []
         self._storages: set[int] = set()
         self._writes: list[Write] = []
+        self._orders: list[Write] = []
         self._loads: list[Write] = []
         self._moments: list[Moment] = []
         self._placed: dict[str, torch.Tensor] = {}
@@ -87,7 +89,7 @@ class Matcher:
             before = holders(state)
             self._writes.append(lambda: refuse_parted(before, holders(state), self._load_themselves))
         # Last: what an optimizer derives from its parameters as it loads, it derives from those that were saved.
-        return [*self._writes, *self._loads]
+        return [*self._writes, *self._orders, *self._loads]
 
     # -- one place -----------------------------------------------------------------------------------------------
 
@@ -143,15 +145,15 @@ class Matcher:
             self._writes.append(lambda: live.set_state(state))
         elif "$stateful" in json and isinstance(live, Stateful):
             value = self._maker.given(json["$stateful"])
-            self._writes.append(lambda: live.load_state_dict(value))
+            self._writes.append(loads(path, live, lambda: live.load_state_dict(value)))
         elif "$scaler" in json and isinstance(live, torch.amp.GradScaler):
             self._scaler(live, json["$scaler"], path)
         elif "$loader" in json and keeps_position(live):
             kept = self._maker.given(json["$loader"])
-            self._writes.append(lambda: load_loader(live, kept["position"], kept["generators"]))
+            self._writes.append(loads(path, live, lambda: load_loader(live, kept["position"], kept["generators"])))
         elif "$random" in json and random_kind(live) == json["$random"][0]:
-            drawn = self._maker.given(json["$random"][1])
-            self._writes.append(lambda: set_random_state(live, drawn))
+            drawn, *seed = (self._maker.given(item) for item in json["$random"][1:])
+            self._writes.append(lambda: set_random_state(live, drawn, *seed))
         elif any(tag in json for tag in _IN_PLACE):
             raise StructureError(
                 f"{path} was saved from a {kind_of(json)}, and is a {type(live).__qualname__} now", path=path
@@ -168,7 +170,7 @@ class Matcher:
         if not json:
             raise StructureError(f"{path} was saved from a disabled GradScaler and is enabled now", path=path)
         values = scaler_state(self._maker.given(json))
-        self._writes.append(lambda: live.load_state_dict(values))
+        self._writes.append(loads(path, live, lambda: live.load_state_dict(values)))
 
     def _mapping(self, live: MutableMapping[Any, Any], json: Mapping[Any, Json], path: str) -> None:
         for key, item in json.items():
@@ -179,8 +181,7 @@ class Matcher:
                 self._writes.append(lambda key=key, value=value: live.__setitem__(key, value))  # type: ignore[misc]
         for key in [k for k in live if k not in json]:
             log.warning("restore.default %s was not saved; its value stays", self._member(path, key))
-        if isinstance(live, OrderedDict):
-            self._writes.append(lambda: put_in_order(live, json))
+        self._orders.append(lambda: put_in_order(live, json))
 
     def _member(self, path: str, key: object) -> str:
         """Path of a mapping's member; a parameter as a key is called by its name."""
@@ -233,7 +234,7 @@ class Matcher:
 
     def _module(self, live: nn.Module, json: Mapping[str, Json], path: str) -> None:
         bare = unwrap(live)
-        names = ModuleTensors(bare)
+        names = ModuleTensors(bare, path)
         tensors, extras = names.read()
         saved = json["tensors"]
         refuse_other_names(path, saved, tensors)
@@ -244,13 +245,13 @@ class Matcher:
         if not names.is_plain:
             copies = self._maker.given_module(path, {**json, "tensors": [n for n in saved if n in names.given]}, extras)
             # What needs no copy is named, too, and is the live tensor, which has been written by then.
-            self._writes.append(lambda: names.load({**dict.fromkeys(saved), **tensors, **copies()}))
+            entries = {**dict.fromkeys(saved), **tensors}
+            self._writes.append(loads(path, bare, lambda: names.load({**entries, **copies()})))
             self._load_themselves.append(path)
             return
-        for name, item in json["extras"].items():
+        for name, value in self._maker.given_extras(json["extras"], extras).items():
             owner = bare.get_submodule(name.rpartition(".")[0])
-            value = self._maker.given(item, extras.get(name))
-            self._writes.append(lambda owner=owner, value=value: owner.set_extra_state(value))  # type: ignore[misc]
+            self._writes.append(loads(f"{path}.{name}", owner, partial(owner.set_extra_state, value)))
 
     def _optimizer(self, live: torch.optim.Optimizer, json: Mapping[str, Json], path: str) -> None:
         names = optimizer_names(live, self._known)
@@ -259,8 +260,8 @@ class Matcher:
         refuse_other_groups(path, saved_groups, groups)
         refuse_other_way(path, live, was_plain="said" not in json)
         if "said" in json:
-            said = self._maker.given_to_optimizer(json["said"], next(parameters_of(live), None))
-            self._loads.append(lambda: load(live, said))
+            said = self._maker.given(json["said"], None, next(parameters_of(live), None))
+            self._loads.append(loads(path, live, lambda: load(live, said)))
             return
         parameters = {names[id(p)]: p for group in live.param_groups for p in group["params"]}
         state: list[tuple[object, object]] = []

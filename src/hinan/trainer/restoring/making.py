@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch import nn
 
 from hinan.core.errors import FormatError, StructureError
 from hinan.formats.values import Json, decode_value
-from hinan.trainer.restoring.aliases import share_again
+from hinan.trainer.restoring.aliases import Named, share_again
 from hinan.trainer.restoring.saved import SavedTensors
 from hinan.trainer.state.codecs import codec_named
 from hinan.trainer.state.scaler import scaler_state
@@ -27,7 +27,7 @@ class Maker:
 
     def __init__(self, tensors: SavedTensors, parameters: Mapping[str, nn.Parameter]) -> None:
         self._tensors, self._parameters = tensors, parameters
-        self.new: list[tuple[str, torch.Tensor]] = []
+        self.new: list[Named] = []
 
     def value(self, json: Json, live: object, near: torch.Tensor | None = None) -> object:
         """A new value from its JSON, which becomes part of the state.
@@ -39,15 +39,13 @@ class Maker:
         return self._made(json, live, near, self.new)
 
     def given(self, json: Json, live: object = None, near: torch.Tensor | None = None) -> Any:
-        """A new value that is handed to a `load_state_dict` or a codec: its tensors share nothing with the live state."""
-        return self._made(json, live, near, None)
+        """A new value that is handed to a `load_state_dict` or a codec, which may keep all of it.
 
-    def given_to_optimizer(self, json: Json, near: torch.Tensor | None) -> Any:
-        """What an optimizer's own `load_state_dict` is given. It may keep all of it: what shared bytes does so again."""
-        made: list[tuple[str, torch.Tensor]] = []
-        value = self._made(json, None, near, made)
-        if self._tensors.shared:
-            share_again(made, {}, self._tensors.location, self._tensors.whole)
+        Its tensors share nothing with the live state; those that shared bytes with each other do so again.
+        """
+        made: list[Named] = []
+        value = self._made(json, live, near, made)
+        self._share_again(made)
         return value
 
     def given_module(self, path: str, saved: Mapping[str, Json], live: Mapping[str, Any]) -> Callable[[], dict[str, Any]]:
@@ -59,24 +57,32 @@ class Maker:
             live: its values that are no tensors, as they are now.
         """
         names: list[str] = saved["tensors"]
-        others = {name: self.given(item, live.get(name)) for name, item in saved["extras"].items()}
-        tensors = self._tensors
+        inside: list[Named] = []
+        others = {name: self._made(item, live.get(name), None, inside) for name, item in saved["extras"].items()}
 
         def given() -> dict[str, Any]:
-            made = [(f"{path}.{name}", tensors[f"{path}.{name}"].copy()) for name in names]
-            if tensors.shared:
-                share_again(made, {}, tensors.location, tensors.whole)
+            made = [(f"{path}.{name}", self._tensors[f"{path}.{name}"].copy()) for name in names]
+            self._share_again([*made, *inside])
             return dict(zip(names, (tensor for _, tensor in made), strict=True)) | others
 
         return given
+
+    def given_extras(self, saved: Mapping[str, Json], live: Mapping[str, Any]) -> dict[str, Any]:
+        """What the `set_extra_state` of a module and its children are given."""
+        made: list[Named] = []
+        extras = {name: self._made(item, live.get(name), None, made) for name, item in saved.items()}
+        self._share_again(made)
+        return extras
+
+    def _share_again(self, made: Sequence[Named]) -> None:
+        if self._tensors.shared:
+            share_again(made, {}, self._tensors.location, self._tensors.whole)
 
     def new_tensor(self, saved_as: list[Any], near: torch.Tensor) -> torch.Tensor:
         """A new tensor that becomes part of the state, on a parameter's device if it was on one."""
         return self._tensor(saved_as, near, self.new)
 
-    def _made(
-        self, json: Json, live: object, near: torch.Tensor | None, new: list[tuple[str, torch.Tensor]] | None
-    ) -> object:
+    def _made(self, json: Json, live: object, near: torch.Tensor | None, new: list[Named]) -> object:
         def restore(tag: str, payload: Json) -> object:
             match tag:
                 case "$tensor":
@@ -90,7 +96,7 @@ class Maker:
                 case "$dtype" | "$size" | "$device":
                     return _torch_constant(tag, payload)
                 case "$stateful" | "$loader":
-                    return self.given(payload, None, near)
+                    return self._made(payload, None, near, new)
                 case "$module" | "$optimizer" | "$random":
                     kind = kind_of({tag: payload})
                     raise StructureError(f"a {kind} was saved; the live state must hold one there, to take what was saved")
@@ -116,9 +122,7 @@ class Maker:
             raise StructureError(f"{what}; the live state has no such parameter")
         return self._parameters[name]
 
-    def _tensor(
-        self, payload: list[Any], near: torch.Tensor | None, kept: list[tuple[str, torch.Tensor]] | None
-    ) -> torch.Tensor:
+    def _tensor(self, payload: list[Any], near: torch.Tensor | None, kept: list[Named]) -> torch.Tensor:
         name, device_type, *strides = payload
         # Optimizer state alone: torch resizes no storage of it, as it may one of a parameter.
         is_moment = near is not None and kept is self.new and device_type == "cpu" and not strides
@@ -127,8 +131,7 @@ class Maker:
             device = "cpu" if device_type == "cpu" else near.device if near is not None else device_type
             saved = self._tensors[name]
             new = saved.laid_out(strides[0], device) if strides else saved.copy(device)
-        if kept is not None:
-            kept.append((name, new))
+        kept.append((name, new))
         return new
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from bisect import bisect_right
-from collections import OrderedDict
-from collections.abc import Iterable
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -47,7 +49,22 @@ def write_all(pairs: Iterable[tuple[torch.Tensor, SavedTensor]]) -> None:
         saved.write_over(live)
 
 
-def put_in_order(live: OrderedDict[Any, Any], keys: Iterable[Any]) -> None:
-    """Let these members follow each other in this order, behind all others: an OrderedDict is compared by it."""
-    for key in keys:
-        live.move_to_end(key)
+def put_in_order(live: MutableMapping[Any, Any], keys: Iterable[Any]) -> None:
+    """Let these members of a mapping of Python's own follow each other in this order; one that is out of it moves them all
+    behind the others. A loop may take the first, or draw from them; an OrderedDict is compared by it.
+
+    Invariant:  between two calls into C all members are in: a signal's handler may raise there, and the next restore must
+                find the objects that it writes into.
+    """
+    rank = {key: place for place, key in enumerate(keys)}
+    known = [key for key in live if key in rank]
+    ordered = sorted(known, key=rank.__getitem__)
+    if all(map(operator.is_, known, ordered)):
+        return
+    if isinstance(live, OrderedDict):
+        for key in ordered:
+            live.move_to_end(key)
+    elif type(live) in (dict, defaultdict):
+        whole = {key: item for key, item in live.items() if key not in rank} | {key: live[key] for key in ordered}
+        at_once: list[Callable[[], object]] = [live.clear, partial(live.update, whole)]
+        deque(map(operator.call, at_once), maxlen=0)

@@ -184,7 +184,7 @@ class Capture:
         bare = unwrap(module)
         names = self._modules.get(id(bare))
         if names is None or not names.still_holds():
-            names = self._modules[id(bare)] = ModuleTensors(bare)
+            names = self._modules[id(bare)] = ModuleTensors(bare, path)
         tensors, extras = names.read()
         for name, tensor in tensors.items():
             full = f"{path}.{name}"

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from hinan.trainer.state.calling_modules import load_module, refuse_unloadable, said_by_module
 from hinan.trainer.state.loading_modules import loads_itself, saves_itself
 
 
@@ -34,10 +35,16 @@ class ModuleTensors:
             saves or loads itself, with its children, and what is no parameter or buffer under its own name.
     """
 
-    def __init__(self, module: nn.Module) -> None:
-        self._module = module
+    def __init__(self, module: nn.Module, path: str) -> None:
+        """
+        Args:
+            path: of the module in the state, for messages.
+        Raises:
+            CaptureError: the module cannot say its state, or take it.
+        """
+        self._module, self._path = module, path
         self._shape = _structure(module)
-        entries = module.state_dict(keep_vars=True)
+        entries = said_by_module(module, path)
         self._versions = getattr(entries, "_metadata", None)
         tensors = [name for name, value in entries.items() if isinstance(value, torch.Tensor)]
         self._extras = [name for name in entries if name not in set(tensors)]
@@ -48,6 +55,8 @@ class ModuleTensors:
         self._loading = {name for name, owner in by_name.items() if loads_itself(owner, is_root=owner is module)}
         own = self._saving | self._loading
         self.given = {n for n in tensors if n not in self._places or not own.isdisjoint(_owners(n))}
+        if not self.is_plain:
+            refuse_unloadable(module, path)
 
     @property
     def is_plain(self) -> bool:
@@ -69,7 +78,7 @@ class ModuleTensors:
     def read(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         """(tensors by name, other values by name), in state_dict order."""
         if self._saving or any(n not in self._places for n in self.given):
-            entries = self._module.state_dict(keep_vars=True)
+            entries = said_by_module(self._module, self._path)
             tensors = {n: v for n, v in entries.items() if isinstance(v, torch.Tensor)}
             return tensors, {n: v for n, v in entries.items() if n not in tensors}
         extras = {n: self._module.get_submodule(n.rpartition(".")[0]).get_extra_state() for n in self._extras}
@@ -80,7 +89,7 @@ class ModuleTensors:
         loaded = OrderedDict(entries)
         if self._versions is not None:
             loaded._metadata = self._versions  # type: ignore[attr-defined]
-        self._module.load_state_dict(loaded)
+        load_module(self._module, loaded)
 
 
 def _owners(name: str) -> Iterator[str]:

@@ -49,14 +49,50 @@ def random_state(value: Any) -> object:
     return value.bit_generator.state if isinstance(value, np.random.Generator) else value.get_state(legacy=False)
 
 
-def set_random_state(value: Any, state: Any) -> None:
-    """Put such a generator back."""
+def set_random_state(value: Any, state: Any, seed: Mapping[str, Any] | None = None) -> None:
+    """Put such a generator back.
+
+    Args:
+        seed: what it spawned from; None leaves that as it is.
+    """
     if isinstance(value, random.Random):
         value.setstate(state)
     elif isinstance(value, np.random.Generator):
         value.bit_generator.state = state
     else:
         value.set_state(state)
+    if seed is not None:
+        _set_seed(value, seed)
+
+
+def seed_of(value: Any) -> dict[str, Any] | None:
+    """What such a generator of NumPy's spawns others from, as plain values; None where it cannot spawn any.
+
+    Raises:
+        TypeError: it spawns from something whose state only its own class knows.
+    """
+    seed = None if isinstance(value, random.Random) else _bit_generator(value).seed_seq
+    if type(seed) is np.random.SeedSequence:
+        return dict(seed.state)
+    if hasattr(seed, "spawn"):
+        raise TypeError(
+            f"a generator spawns from a {type(seed).__qualname__}, and only numpy.random.SeedSequence can be kept"
+        )
+    return None
+
+
+def _set_seed(value: Any, seed: Mapping[str, Any]) -> None:
+    """Let such a generator spawn on. In place: whoever else spawns from the same SeedSequence goes on with it."""
+    saved, generator = np.random.SeedSequence(**seed), _bit_generator(value)
+    if type(generator.seed_seq) is np.random.SeedSequence:
+        generator.seed_seq.__setstate__(saved.__reduce_ex__(2)[2])  # type: ignore[attr-defined]
+    else:
+        generator.__setstate__((generator.state, saved))
+
+
+def _bit_generator(value: Any) -> Any:
+    """Its own, which may be shared."""
+    return value.bit_generator if isinstance(value, np.random.Generator) else value._bit_generator
 
 
 def _device_module() -> Any | None:

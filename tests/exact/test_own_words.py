@@ -1,0 +1,221 @@
+"""Modules whose own `state_dict` leaves names out, or takes no arguments: they come back, or are refused by path."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from hinan.core.errors import CaptureError, StructureError
+from hinan.trainer.state.capture import Capture
+from tests.exact.twins import Step, assert_resumes
+from tests.trainer.helpers import bits, evacuate, install, through
+
+
+def dropped(module: nn.Module, entries: dict[str, Any], prefix: str, about: Any) -> None:
+    """A hook that leaves a frozen part out, as LPIPS does."""
+    for name in [n for n in entries if n.startswith(f"{prefix}base.")]:
+        del entries[name]
+
+
+class Frozen(nn.Module):
+    """A part that training never changes and another file brings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base, self.net = nn.Linear(4, 4), nn.Linear(4, 4)
+        for parameter in self.base.parameters():
+            nn.init.constant_(parameter, 0.5).requires_grad_(False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.base(x) + self.net(x)
+        return y
+
+
+class Hooked(Frozen):
+    def __init__(self) -> None:
+        super().__init__()
+        self._register_state_dict_hook(dropped)
+
+
+class Lora(Frozen):
+    def state_dict(self, *arguments: Any, **options: Any) -> Any:
+        return {n: v for n, v in super().state_dict(*arguments, **options).items() if not n.startswith("base.")}
+
+
+class LoadsAlone(Lora):
+    """Strict by itself, and says nothing of what torch found."""
+
+    def load_state_dict(self, entries: Any) -> None:  # type: ignore[override]
+        super().load_state_dict(entries)
+
+
+class StrictByItself(Lora):
+    """Loads without torch."""
+
+    def load_state_dict(self, entries: Any, strict: bool = True) -> None:  # type: ignore[override]
+        for name, parameter in self.named_parameters():
+            if name in entries:
+                parameter.data.copy_(entries[name])
+            elif strict:
+                raise KeyError(name)
+
+
+class Delegates(nn.Module):
+    """Says and loads what a part of it says and loads, under that part's names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = Hooked()
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.inside(x)
+
+    def state_dict(self, *arguments: Any, **options: Any) -> Any:
+        return self.inside.state_dict(*arguments, **options)
+
+    def load_state_dict(self, entries: Any, strict: bool = True, assign: bool = False) -> Any:
+        return self.inside.load_state_dict(entries, strict, assign)
+
+
+@pytest.mark.parametrize(("kind", "is_child"), [
+    (Hooked, False), (Hooked, True), (Lora, False), (LoadsAlone, False), (StrictByItself, False), (Delegates, False),
+])  # fmt: skip
+def test_what_a_module_leaves_out_is_not_missing(kind: type[nn.Module], is_child: bool) -> None:
+    """Which names there are is compared before anything is written; loading asks for no others."""
+
+    def make() -> tuple[dict[str, Any], Step]:
+        own = kind()
+        model = nn.Sequential(nn.Linear(4, 4), own) if is_child else own
+        optim = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.01)
+
+        def step() -> torch.Tensor:
+            optim.zero_grad()
+            loss: torch.Tensor = model(torch.randn(3, 4)).square().mean()
+            loss.backward()
+            optim.step()
+            return loss.detach()
+
+        return {"model": model, "optim": optim}, step
+
+    assert_resumes(make, at=(1, 3))
+
+
+@pytest.mark.parametrize("base", [Lora, LoadsAlone, StrictByItself])
+def test_an_entry_that_nobody_takes_is_an_error_all_the_same(base: type[nn.Module]) -> None:
+    """Who leaves names out is not loaded strictly; what he adds must find somebody still."""
+
+    class Adds(base):  # type: ignore[misc, valid-type]
+        def state_dict(self, *arguments: Any, **options: Any) -> Any:
+            entries = super().state_dict(*arguments, **options)
+            return entries | {"more": torch.ones(2)}
+
+    if base is StrictByItself:  # it alone knows what it has taken
+        through({"m": Adds()}, {"m": Adds()})
+        return
+    with pytest.raises(StructureError, match=r"(?s)^m is a .*Adds that does not load .*nexpected.*more") as raised:
+        through({"m": Adds()}, {"m": Adds()})
+    assert raised.value.evidence["path"] == "m"
+
+
+def test_a_hook_of_ours_is_gone_afterwards() -> None:
+    live = Hooked()
+    through({"m": Hooked()}, {"m": live})
+    assert not live._load_state_dict_post_hooks
+
+
+class NoArguments(nn.Module):
+    """Legal for the module at the top: torch gives arguments to children alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net, self.seen = nn.Linear(4, 2), 0
+
+    def state_dict(self) -> Any:  # type: ignore[override]
+        return {"net": self.net.state_dict(), "seen": self.seen}
+
+    def load_state_dict(self, entries: Any) -> None:  # type: ignore[override]
+        self.net.load_state_dict(entries["net"])
+        self.seen = entries["seen"]
+
+
+class NoArgumentsFlat(NoArguments):
+    def state_dict(self) -> Any:  # type: ignore[override]
+        return nn.Module.state_dict(self)
+
+    def load_state_dict(self, entries: Any) -> None:  # type: ignore[override]
+        nn.Module.load_state_dict(self, entries)
+        self.seen = 3
+
+
+@pytest.mark.parametrize("kind", [NoArguments, NoArgumentsFlat])
+def test_methods_without_arguments_are_called_so(kind: type[NoArguments]) -> None:
+    saved, live = kind(), kind()
+    saved.seen = 3
+    capture = Capture({"m": saved})
+    assert capture.take().values == capture.take().values
+    through({"m": saved}, {"m": live})
+    assert (bits(live.net.weight), bits(live.net.bias), live.seen) == (bits(saved.net.weight), bits(saved.net.bias), 3)
+
+
+def test_what_cannot_be_called_is_refused_before_the_first_copy() -> None:
+    """A module that could be saved and not come back, and one that does not answer: by path, with the way out."""
+
+    class TwoStates(nn.Linear):
+        def load_state_dict(self, entries: Any, other: Any) -> Any:  # type: ignore[override]
+            return super().load_state_dict(entries)
+
+    class NeedsMore(nn.Linear):
+        def state_dict(self, where: Any) -> Any:  # type: ignore[override]
+            return super().state_dict()
+
+    class Nothing(nn.Linear):
+        def state_dict(self, *arguments: Any, **options: Any) -> Any:
+            return None
+
+    for kind, what in ((TwoStates, r"load_state_dict\(\) cannot be called"), (NeedsMore, "where"), (Nothing, "NoneType")):
+        with pytest.raises(CaptureError, match=rf"^cfg\.m is a .*{kind.__name__} .*{what}.*put its parts"):
+            evacuate({"cfg": {"m": kind(2, 2)}})
+    image, small, _ = evacuate({"cfg": {"m": nn.Linear(2, 2)}})
+    live = TwoStates(2, 2)
+    before = bits(live.weight)
+    with pytest.raises(CaptureError, match=r"^cfg\.m is a .*TwoStates"):
+        install(image, small, {"cfg": {"m": live}})
+    assert bits(live.weight) == before
+
+
+@pytest.mark.parametrize("kind", ["module", "extra", "object", "optimizer", "scaler"])
+def test_what_fails_in_a_load_of_the_users_is_said_with_its_path(kind: str) -> None:
+    class Fails:
+        def load_state_dict(self, *arguments: Any, **options: Any) -> Any:
+            raise KeyError("gone")
+
+    class Object(Fails):
+        def state_dict(self) -> Any:
+            return {}
+
+    class Module(Fails, nn.Linear):
+        pass
+
+    class Extra(nn.Linear):
+        def get_extra_state(self) -> Any:
+            return 1
+
+        def set_extra_state(self, state: Any) -> None:
+            raise KeyError("gone")
+
+    class Optimizer(Fails, torch.optim.SGD):
+        pass
+
+    class Scaler(Fails, torch.amp.GradScaler):
+        pass
+
+    made: dict[str, Any] = {
+        "module": lambda: Module(2, 2), "extra": lambda: nn.Sequential(Extra(2, 2)), "object": Object,
+        "optimizer": lambda: Optimizer([nn.Parameter(torch.ones(1))]), "scaler": lambda: Scaler("cpu"),
+    }  # fmt: skip
+    with pytest.raises(StructureError, match=r"^cfg\.it.* does not load .*KeyError: 'gone'.*written in part") as raised:
+        through({"cfg": {"it": made[kind]()}}, {"cfg": {"it": made[kind]()}})
+    assert isinstance(raised.value.__cause__, KeyError)
