@@ -34,12 +34,25 @@ def drawn_levels(rng: random.Random, demand: str) -> tuple[list[Level], Bounds]:
     return levels, Bounds(quantum_s=step_s, max_stall_ratio=log(-3, -1) if demand != "redo" else None)
 
 
-def every_pattern(levels: list[Level], bounds: Bounds) -> Rows:
+def drawn_coarse(rng: random.Random) -> tuple[list[Level], Bounds]:
+    """A big job with long steps: few steps in every interval, a drain to the store of many, restarts that lose much."""
+    step_s, drain_s, stall_s = rng.uniform(30, 200), 10 ** rng.uniform(2.3, 3.5), 10 ** rng.uniform(-2.3, 0.7)
+    levels = [Level("ram", stall_s, (Cause("x", 10 ** rng.uniform(-4, -2.7), rng.uniform(50, 300)),), step_s / 2)]
+    for index in range(rng.choice([1, 1, 2])):
+        own_s = drain_s * 10 ** rng.uniform(-2.5, -0.3)
+        cause = Cause("x", 10 ** rng.uniform(-6, -4), rng.uniform(100, 900), own_s)
+        levels.append(Level(f"between {index}", 0.02 * own_s, (cause,), own_s))
+    levels[1:] = sorted(levels[1:], key=lambda level: level.least_interval_s)
+    cause = Cause("x", 10 ** rng.uniform(-5.5, -3.5), rng.uniform(200, 1000), drain_s)
+    return [*levels, Level("shared", 0.02 * drain_s, (cause,), drain_s)], Bounds(quantum_s=step_s)
+
+
+def every_pattern(levels: list[Level], bounds: Bounds, steps: int = STEPS, multiples: int = MULTIPLES) -> Rows:
     """All nested patterns of so many steps and multiples that keep the bounds."""
     assert bounds.quantum_s is not None
-    rows = np.arange(1, STEPS + 1)[:, None] * bounds.quantum_s
+    rows = np.arange(1, steps + 1)[:, None] * bounds.quantum_s
     for level in levels[1:]:
-        rows = np.column_stack([np.repeat(rows, MULTIPLES, axis=0), np.tile(np.arange(1, MULTIPLES + 1), len(rows))])
+        rows = np.column_stack([np.repeat(rows, multiples, axis=0), np.tile(np.arange(1, multiples + 1), len(rows))])
         rows = rows[rows.prod(axis=1) <= level.most_interval_s]
     taus = rows.cumprod(axis=1)
     keeps = np.all(
@@ -68,6 +81,41 @@ def test_nothing_better_exists(demand: str, count: int) -> None:
         best = exact_ettrs(levels, rows)
         found = solve(levels, bounds)
         assert exact_ettr(levels, found) >= best.max() - 1e-9, f"{levels} {bounds}: {found}, best {rows[best.argmax()]}"
+
+
+@pytest.mark.parametrize("count", [20, pytest.param(600, marks=pytest.mark.slow)])
+def test_nothing_better_exists_where_steps_are_long(count: int) -> None:
+    """Few steps in every interval: between, the best meets the drain of a slower level, far from what it wants."""
+    rng = random.Random(count)
+    for _ in range(count):
+        levels, bounds = drawn_coarse(rng)
+        rows = every_pattern(levels, bounds, 20, MULTIPLES if len(levels) == 3 else 14)
+        best = exact_ettrs(levels, rows)
+        found = solve(levels, bounds)
+        assert exact_ettr(levels, found) >= best.max() - 1e-9, f"{levels} {bounds}: {found}, best {rows[best.argmax()]}"
+
+
+@pytest.mark.parametrize(
+    ("words", "pattern"),
+    [
+        ("gpus=65536 keep=0.33 preset=gb200 step=60s stall=200ms nvme=18.2GB/s", (60, 11, 1)),
+        (
+            "gpus=65536 keep=0.5 preset=hgx-h200 step=90s stall=200ms tiers=ram,nvme,shared nvme=10GB/s "
+            "store-bandwidth=50GB/s",
+            (90, 17, 1),
+        ),
+        (
+            "gpus=32768 keep=0.5 preset=hgx-h200 step=120s stall=2s tiers=ram,nvme,shared nvme=25GB/s "
+            "store-bandwidth=50GB/s",
+            (120, 13, 1),
+        ),
+    ],
+)
+def test_a_tier_between_may_wait_for_the_store(words: str, pattern: tuple[float, ...]) -> None:
+    """Steps of a minute, a drain of ten: the tier between is saved with the store, not at what it wants: a multiple of
+    that would miss the drain by much."""
+    found = solve_settings(dict(word.split("=") for word in words.split()))[1].pattern
+    assert (found.work_s, *found.multiples) == pattern
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,10 @@ _SPAN = 10.0
 _PRICES = np.array([0.1, 0.5, 1.0, 2.0, 10.0, 1000.0])
 _WINDOW = np.arange(-5, 7)
 _LEAPS = np.array([0.25, 0.5, 0.7, 1.4, 2.0, 4.0])
+_PARTS = np.arange(1, 25)
+"""An interval may be worth trying because so many of it are what a slower level wants, or an end of its range."""
+_FEW_PARTS = np.arange(1, 7)
+"""So few where the multiples of a level are enumerated: the more there are, the less it matters."""
 
 
 def candidates(space: Space, price: float) -> Rows:
@@ -51,18 +55,24 @@ def _firsts(space: Space, wanted: Rows) -> Rows:
     low = max(space.least_s[0], wanted.min() / _SPAN)
     high = max(low, min(space.most_s[0], wanted.max() * 2))
     ladder = low * _FINE ** np.arange(int(np.log(high / low) / np.log(_FINE)) + 2)
-    ends = np.concatenate([space.least_s, space.most_s[np.isfinite(space.most_s)], wanted])
-    meeting = (ends[:, None] / np.arange(1, 25)).ravel()
-    firsts = np.concatenate([ladder, meeting])
+    firsts = np.concatenate([ladder, _meeting_s(space, wanted, 0, _PARTS)])
     firsts = np.clip(firsts[np.isfinite(firsts)], low, high)
     if space.quantum_s is not None:
         firsts = space.whole(firsts, np.array(low), np.array(high)).ravel()
     return np.unique(firsts)
 
 
+def _meeting_s(space: Space, wanted: Rows, k: int, parts: Rows) -> Rows:
+    """Intervals of which so many are what level `k` or a slower one wants, or an end of its range [s]."""
+    ends = np.concatenate([space.least_s[k:], space.most_s[k:][np.isfinite(space.most_s[k:])], wanted[k:]])
+    meeting: Rows = (ends[:, None] / parts).ravel()
+    return meeting
+
+
 def _extended(space: Space, rows: Rows, wanted: Rows, k: int) -> Rows:
-    """Each row with multiples for level `k`: near what it wants, by leaps, at the ends of its range, and the least that
-    leaves enough of the stall budget to slower levels."""
+    """Each row with multiples for level `k`: near what it wants, by leaps, at the ends of its range, where a few
+    of its intervals meet what slower levels want or an end of theirs, and the least that leaves those enough of the
+    stall budget."""
     taus = rows.cumprod(axis=1)
     below = taus[:, -1]
     near = np.maximum(wanted[k], below) / below
@@ -73,9 +83,10 @@ def _extended(space: Space, rows: Rows, wanted: Rows, k: int) -> Rows:
         own = space.stall_s[k] / np.maximum(space.budget - spent - rest, 0) / below
         together = space.stall_s[k:].sum() / np.maximum(space.budget - spent, 0) / below
     tight = np.ceil(np.stack([own, together], axis=1) - 1e-9)
-    counts = np.column_stack(
-        [np.floor(near)[:, None] + _WINDOW, np.floor(near[:, None] * _LEAPS), least, most, tight, tight + 1]
-    )
+    meeting = np.floor(_meeting_s(space, wanted, k + 1, _FEW_PARTS) / below[:, None] + 1e-9)
+    around = np.floor(near)[:, None] + _WINDOW
+    leaps = np.floor(near[:, None] * _LEAPS)
+    counts = np.column_stack([around, leaps, least, most, tight, tight + 1, meeting, meeting + 1])
     counts = np.clip(counts, np.maximum(least, 1)[:, None], np.clip(most, 1, MAX_MULTIPLE)[:, None])
     counts.sort(axis=1)
     new = np.column_stack([np.ones(len(counts), bool), np.diff(counts, axis=1) > 0])

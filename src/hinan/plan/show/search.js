@@ -77,6 +77,7 @@ function withMultiples(S, all, keeping = []) {
 // ---- beam.py ----
 const WIDTH = 250, FINE = 1.04, SPAN = 10, PRICES = [0.1, 0.5, 1, 2, 10, 1000];
 const WINDOW = [-5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6], BEAM_LEAPS = [0.25, 0.5, 0.7, 1.4, 2, 4];
+const upTo = n => [...Array(n).keys()].map(i => i + 1), PARTS = upTo(24), FEW_PARTS = upTo(6);
 function candidates(S, price) {
   const wanted = wantedS(S, price), prices = S.budget === Infinity ? [1] : PRICES.map(p => Math.max(1, price * p));
   const each = prices.map(p => [p, wantedS(S, p)]);
@@ -96,11 +97,13 @@ function firsts(S, wanted) {
   const low = Math.max(S.least[0], Math.min(...wanted) / SPAN), high = Math.max(low, Math.min(S.most[0], Math.max(...wanted) * 2));
   let found = [];
   for (let i = 0; i < Math.trunc(Math.log(high / low) / Math.log(FINE)) + 2; i++) found.push(low * FINE ** i);
-  const ends = [...S.least, ...S.most.filter(Number.isFinite), ...wanted];
-  for (let part = 1; part < 25; part++) found.push(...ends.map(end => end / part));
-  found = found.map(first => clamp(first, low, high));
+  found = [...found, ...meetingS(S, wanted, 0, PARTS)].map(first => clamp(first, low, high));
   if (S.quantum !== null) found = found.flatMap(first => whole(S, first, low, high));
   return [...new Set(found)].sort((a, b) => a - b);
+}
+function meetingS(S, wanted, k, parts) {
+  const ends = [...S.least.slice(k), ...S.most.slice(k).filter(Number.isFinite), ...wanted.slice(k)];
+  return ends.flatMap(end => parts.map(part => end / part));
 }
 function extended(S, row, wanted, k) {
   const taus = cumulated(row), below = taus.at(-1), near = Math.max(wanted[k], below) / below, sum = all => all.reduce((a, b) => a + b, 0);
@@ -109,8 +112,9 @@ function extended(S, row, wanted, k) {
   const left = S.budget - spent, rest = sum(later.map((stall, j) => stall / wanted[k + 1 + j]));
   const tight = [S.stall[k] / Math.max(left - rest, 0) / below, sum(S.stall.slice(k)) / Math.max(left, 0) / below]
     .map(count => Math.ceil(count - TINY));
+  const meeting = meetingS(S, wanted, k + 1, FEW_PARTS).map(end => Math.floor(end / below + TINY));
   const counts = [...WINDOW.map(by => Math.floor(near) + by), ...BEAM_LEAPS.map(leap => Math.floor(near * leap)),
-    least, most, ...tight, ...tight.map(count => count + 1)];
+    least, most, ...tight, ...tight.map(count => count + 1), ...meeting, ...meeting.map(count => count + 1)];
   const low = Math.max(least, 1), high = clamp(most, 1, MAX_MULTIPLE), longest = sum(later.map((stall, j) => stall / S.most[k + 1 + j]));
   return [...new Set(counts.map(count => Math.min(Math.max(count, low), high)))].sort((a, b) => a - b)
     .filter(count => count >= 1 && count * below <= S.most[k] * (1 + TINY)
