@@ -45,6 +45,24 @@ def test_a_peers_copies_take_room_also_without_a_ram_tier() -> None:
     assert (refused.exit_code, "evacuation needs 1027 GB of RAM per node" in refused.output) == (1, True)
 
 
+@pytest.mark.parametrize("copies", [1, 2, 3])
+def test_peer_copies_take_the_time_of_the_traffic_that_is_shown(copies: int) -> None:
+    """Each copy is read out, received and proven once: three bytes of DRAM more per byte of the image, and no more."""
+    answer = ask("--gpus", "1024", "--keep", "0.2", "--step", "5s", "--tiers", "ram,peer,shared", "--peers", str(copies))
+    traffic = next(mode for mode in answer["modes"] if mode["mode"] == "ram + peer")["dram_traffic_ratio"]
+    assert traffic == 3 + 3 * copies
+    drain_s = next(tier for tier in answer["tiers"] if tier["tier"] == "peer")["drain_s"]
+    assert drain_s == pytest.approx(traffic * 0.2 * 8 * 80e9 / 490e9)
+
+
+@pytest.mark.parametrize("peers", [(), ("--peers", "0")])
+def test_copies_that_are_not_made_slow_no_drives_down(peers: tuple[str, ...]) -> None:
+    """Without a peer tier DRAM carries three bytes per byte: 9.6 s, the drives take 12.8 s."""
+    words = ("--gpus", "1024", "--keep", "0.5", "--tiers", "ram,nvme,shared", "--dram", "100GB/s", "--step", "5s")
+    nvme = next(tier for tier in ask(*words, *peers)["tiers"] if tier["tier"] == "nvme")
+    assert (nvme["drain_s"], nvme["limited_by"]) == (pytest.approx(12.8), "storage bandwidth")
+
+
 def test_small_ram_goes_through_the_ring() -> None:
     """No room for two images: the ring, with the stall of the drives; asked for, GDS spares the DRAM."""
     answer = ask("--gpus", "1024", "--keep", "0.9", "--ram", "700GB", "--step", "5s")

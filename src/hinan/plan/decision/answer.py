@@ -98,7 +98,7 @@ def answer(scenario: Scenario, design: Design, *, seed: int | None = None, arriv
 def _tier(scenario: Scenario, design: Design, tier: Tier) -> TierAnswer:
     level = design.levels[design.variant.tiers.index(tier)]
     interval_s = design.interval_s(tier)
-    drain_s, link = costs.drain(scenario, tier, design.variant.mode)
+    drain_s, link = costs.drain(scenario, tier, design.variant.mode, peers=design.variant.peers)
     if tier is design.variant.tiers[0]:
         link = stall_limit(scenario, design.variant.mode)
         drain_s = 0.0 if waits_for_save(scenario) else drain_s

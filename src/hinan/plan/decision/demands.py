@@ -140,7 +140,7 @@ def check_pace(scenario: Scenario) -> None:
     per_s = sum(rate_per_s(scenario, failure) for failure in HOST_LOSS)
     if per_s == 0 or waits_for_save(scenario):
         return
-    drain_s, link = costs.drain(scenario, Tier.SHARED, "ram")
+    drain_s, link = costs.drain(scenario, Tier.SHARED, "ram", peers=False)
     if drain_s < 1 / per_s:
         return
     aim_s = 0.8 / per_s
@@ -209,6 +209,6 @@ def _least_redo_s(scenario: Scenario, variant: Variant) -> float:
     for failure, _, tier in answering(scenario, variant.tiers):
         if tier is None or failure is FailureClass.SILENT:
             continue
-        drain_s = costs.drain(scenario, tier, variant.mode)[0]
+        drain_s = costs.drain(scenario, tier, variant.mode, peers=variant.peers)[0]
         worst = max(worst, drain_s + max(drain_s, quantum_s, scenario.demands.interval_s or 0.0))
     return worst

@@ -44,7 +44,7 @@ def drains_s(scenario: Scenario, variant: Variant) -> tuple[float, ...]:
     """Drain of each tier of a variant [s]; nothing drains behind a save that training waits for."""
     if waits_for_save(scenario):
         return (0.0,) * len(variant.tiers)
-    return tuple(costs.drain(scenario, tier, variant.mode)[0] for tier in variant.tiers)
+    return tuple(costs.drain(scenario, tier, variant.mode, peers=variant.peers)[0] for tier in variant.tiers)
 
 
 def slots_of(scenario: Scenario, variant: Variant) -> slots.Slots:

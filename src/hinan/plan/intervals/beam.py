@@ -23,9 +23,9 @@ _SPAN = 10.0
 _PRICES = np.array([0.1, 0.5, 1.0, 2.0, 10.0, 1000.0])
 _WINDOW = np.arange(-5, 7)
 _LEAPS = np.array([0.25, 0.5, 0.7, 1.4, 2.0, 4.0])
-_PARTS = np.arange(1, 25)
+_PARTS = np.arange(1.0, 25.0)
 """An interval may be worth trying because so many of it are what a slower level wants, or an end of its range."""
-_FEW_PARTS = np.arange(1, 7)
+_FEW_PARTS = np.arange(1.0, 7.0)
 """So few where the multiples of a level are enumerated: the more there are, the less it matters."""
 
 

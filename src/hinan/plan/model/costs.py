@@ -103,10 +103,10 @@ def hidden_ratio(scenario: Scenario, mode: str) -> float:
     return min(1.0, job.step_s * job.hideable_ratio * copy_rate(scenario, mode).bytes_per_s / job.gpu_bytes)
 
 
-def drain(scenario: Scenario, tier: Tier, mode: str) -> tuple[float, str]:
+def drain(scenario: Scenario, tier: Tier, mode: str, *, peers: bool) -> tuple[float, str]:
     """Seconds until a copy is usable on `tier`, and the link that takes them. 0 for the tier the copy lands on, but for
-    what drives take beyond a stall that was given."""
-    machine, nodes = scenario.machine, scenario.nodes
+    what drives take beyond a stall that was given. `peers`: a peer tier is in use, whose copies pass through DRAM too."""
+    machine, image_bytes = scenario.machine, scenario.node_bytes
     if tier is Tier.RAM:
         return 0.0, "none"
     if tier is Tier.NVME and mode != "ram":
@@ -114,27 +114,23 @@ def drain(scenario: Scenario, tier: Tier, mode: str) -> tuple[float, str]:
         rate = copy_rate(scenario, mode)
         rest_s = 0.0 if scenario.job.stall_s is None else scenario.job.gpu_bytes / rate.bytes_per_s - scenario.job.stall_s
         return (rest_s, rate.link) if rest_s > 0 else (0.0, "none")
-    dram = (
-        Rate(machine.dram_bytes_per_s / dram_traffic_ratio(mode, scenario.demands.peer_copies or 1), "numa")
-        if mode == "ram"
-        else Rate(machine.dram_bytes_per_s, "numa")
-    )
-    if tier is Tier.PEER:
-        links = [Rate(machine.nic_bytes_per_s, "network"), dram]
-        size = scenario.node_bytes * max(1, scenario.demands.peer_copies)
-    elif tier is Tier.NVME:
-        links = [Rate(machine.nvme_write_bytes_per_s, "storage bandwidth"), dram]
-        size = scenario.node_bytes
-    else:
+    if tier is Tier.SHARED:
         if scenario.store.drain_s is not None:
             return scenario.store.drain_s, "storage bandwidth"
-        links = [
-            Rate(scenario.store.write_bytes_per_s, "storage bandwidth"),
-            Rate(machine.nic_bytes_per_s * nodes, "network"),
-        ]
-        size = scenario.job.state_bytes
-    slowest = min(links, key=lambda rate: rate.bytes_per_s)
-    return size / slowest.bytes_per_s, slowest.link
+        links = {
+            "storage bandwidth": scenario.job.state_bytes / scenario.store.write_bytes_per_s,
+            "network": scenario.job.state_bytes / (machine.nic_bytes_per_s * scenario.nodes),
+        }
+    else:
+        copies = scenario.demands.peer_copies if peers else 0
+        links = (
+            {"network": image_bytes * copies / machine.nic_bytes_per_s}
+            if tier is Tier.PEER
+            else {"storage bandwidth": image_bytes / machine.nvme_write_bytes_per_s}
+        )
+        links["numa"] = image_bytes * dram_traffic_ratio(mode, copies) / machine.dram_bytes_per_s
+    slowest = max(links, key=lambda link: links[link])
+    return links[slowest], slowest
 
 
 def load_s(scenario: Scenario, tier: Tier) -> float:

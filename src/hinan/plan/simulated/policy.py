@@ -84,7 +84,7 @@ def planned(scenario: Scenario, design: Design, *, name: str = "planned") -> Pol
     tiers = []
     for index, tier in enumerate(design.variant.tiers):
         drain_s = max(0.0, min((cause.lag_s for cause in design.levels[index].causes), default=0.0))
-        drain_s = min(drain_s, costs.drain(scenario, tier, mode)[0]) if drain_s else 0.0
+        drain_s = min(drain_s, costs.drain(scenario, tier, mode, peers=design.variant.peers)[0]) if drain_s else 0.0
         level = design.levels[index]
         own_s = level.stall_s if index else max(0.0, level.stall_s - landing.stall_s)
         load_s = costs.load_s(scenario, tier)
