@@ -1,6 +1,7 @@
 """The page's port of exact form and search gives what the planner gives, digit for digit; run by node, not a browser."""
 
 import json
+import re
 import shutil
 import subprocess
 from importlib.resources import files
@@ -11,8 +12,10 @@ import pytest
 from hinan.plan.decision.answer import answer
 from hinan.plan.decision.nearest import solve_settings
 from hinan.plan.model.checks import Infeasible
-from hinan.plan.show.webpage import MODEL, model, report
+from hinan.plan.show.webpage import DRAIN_LENGTHS, MODEL, model, report
 
+LINKS = {"nvme": 25.0, "nic": 40.0, "store-bandwidth": 100.0}
+"""Links that drains take, slower than DRAM [GB/s]."""
 LLAMA = "gpus=16384 params=405B step=5s"
 
 
@@ -51,6 +54,33 @@ def test_the_drain_slider_keeps_the_limits_of_the_plan(words: str, drain_s: floa
             continue
         assert (taus_s, impossible) == (pytest.approx(design.pattern.intervals_s(), rel=1e-9), None)
         assert ettr == pytest.approx(design.ettr, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["gpus=1024 keep=0.5 step=60s", "gpus=1024 keep=0.8 step=20s ram=2TB",
+     pytest.param("gpus=4096 keep=0.4 step=13s ram=1.5TB", marks=pytest.mark.slow)],
+)  # fmt: skip
+def test_the_drain_slider_gives_a_longer_drain_its_slot(words: str) -> None:
+    """As planned no drain wants a slot of its own; ten times as long it does, and it is there on the page too."""
+
+    def asked(factor: float) -> str:
+        slower = " ".join(f"{link}={rate / factor!r}GB/s" for link, rate in LINKS.items())
+        return f"{words} load=10s nvme-read=50GB/s {slower}"
+
+    factors = [1, 2, 4, 10]
+    shown = on_the_page(asked(1), [{"drain": factor} for factor in factors])
+    for factor, (taus_s, ettr, _) in zip(factors, shown, strict=True):
+        _, design = solve_settings(words_of(asked(factor)))
+        assert taus_s == pytest.approx(design.pattern.intervals_s(), rel=1e-9), factor
+        assert ettr == pytest.approx(design.ettr, abs=1e-9)
+
+
+def test_the_slider_moves_drains_as_far_as_slots_are_embedded() -> None:
+    """The range of the slider is that of the drains for which the page has all ways to build it."""
+    html = files("hinan.plan.show").joinpath("report.html").read_text(encoding="utf-8")
+    found = re.search(r'id="s-drain" min="(\S+)" max="(\S+)"', html)
+    assert found and tuple(10 ** float(end) for end in found.groups()) == DRAIN_LENGTHS
 
 
 def test_the_model_is_in_the_page() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from hinan.core.errors import ConfigError
+from hinan.plan.decision import slots
 from hinan.plan.decision.assumed import resting_on
 from hinan.plan.decision.design import Design, build_levels, finish
 from hinan.plan.decision.limits import DRAIN, LIMITS, STALL
@@ -94,13 +95,16 @@ def _finished(scenario: Scenario, usable: Sequence[Variant]) -> tuple[list[Desig
     return designs, broken
 
 
-def usable_variants(scenario: Scenario) -> tuple[list[Variant], list[Infeasible]]:
-    """Variants that fit and leave a copy after every failure, and why the others do not. Of those that differ in slots
-    alone only the ones with most: fewer slots only narrow the ranges of the intervals, and cannot keep more."""
+def usable_variants(
+    scenario: Scenario, lengths: tuple[float, float] = slots.AS_LONG
+) -> tuple[list[Variant], list[Infeasible]]:
+    """Variants that fit and leave a copy after every failure, and why the others do not; also for drains so many times as
+    long. Of those that differ in slots alone only the ones with most: fewer slots only narrow the ranges of the
+    intervals, and cannot keep more."""
     refused: list[Infeasible] = []
     usable: list[Variant] = []
     most_slots: dict[tuple[str, tuple[str, ...]], int] = {}
-    for variant in variants(scenario):
+    for variant in variants(scenario, lengths):
         if len(variant.own_slots) < most_slots.get((variant.mode, variant.tiers), 0):
             continue
         ram = ram_of(scenario, variant)

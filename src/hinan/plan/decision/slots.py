@@ -26,6 +26,8 @@ from dataclasses import dataclass
 FEWEST = 2
 FREE_SAVES_KEPT, FREE_SAVES_PASSING = 2, 1
 _HAIR = 1e-8
+AS_LONG = (1.0, 1.0)
+"""Drains as long as they are."""
 
 
 def older_steps(intervals_s: Sequence[float], drains_s: Sequence[float], copy_s: float, free_saves: float) -> int:
@@ -76,9 +78,11 @@ class Slots:
             least[own] = max(least[own], read_s - self.free_saves * least[0])
         return tuple(least)
 
-    def late(self, drains_s: Sequence[float]) -> tuple[int, ...]:
-        """Levels whose drain may outlast the free saves: no other needs a slot of its own."""
+    def late(self, drains_s: Sequence[float], lengths: tuple[float, float] = AS_LONG) -> tuple[int, ...]:
+        """Levels whose drain may outlast the free saves: no other needs a slot of its own. `lengths`: all drains may be as
+        many times as long, from the first to the second; a level too many is no harm, for its slot widens ranges only."""
         if math.isinf(self.free_saves):
             return ()
-        closest_s = max(drains_s[0], self.copy_s, self.closest_s)
-        return tuple(k for k, drain_s in enumerate(drains_s) if drain_s + self.copy_s > self.free_saves * closest_s)
+        shortest, longest = lengths
+        closest_s = max(drains_s[0] * shortest, self.copy_s, self.closest_s)
+        return tuple(k for k, tau_s in enumerate(drains_s) if tau_s * longest + self.copy_s > self.free_saves * closest_s)

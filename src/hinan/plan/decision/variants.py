@@ -83,8 +83,9 @@ def _copy_s(scenario: Scenario, mode: str) -> float:
     return scenario.job.gpu_bytes / costs.copy_rate(scenario, mode).bytes_per_s
 
 
-def variants(scenario: Scenario) -> Iterator[Variant]:
-    """All ways to build it that the machine and the demands allow, richest first."""
+def variants(scenario: Scenario, lengths: tuple[float, float] = slots.AS_LONG) -> Iterator[Variant]:
+    """All ways to build it that the machine and the demands allow, richest first; with slots for drains that may be so many
+    times as long as they are, from the first to the second."""
     demands = scenario.demands
     modes = ("ram", "ring", "gds") if demands.mode == "auto" else (demands.mode,)
     for mode in modes:
@@ -95,7 +96,7 @@ def variants(scenario: Scenario) -> Iterator[Variant]:
         usable = [tier for tier, why_not in costs.available_tiers(scenario, mode).items() if why_not is None]
         for tiers in _tier_sets(usable) if demands.tiers is None else [tuple(t for t in Tier if t in demands.tiers)]:
             if set(tiers) <= set(usable):
-                yield from _with_slots(scenario, Variant(mode, tiers))
+                yield from _with_slots(scenario, Variant(mode, tiers), lengths)
 
 
 def _tier_sets(usable: Sequence[Tier]) -> Iterator[tuple[Tier, ...]]:
@@ -106,13 +107,13 @@ def _tier_sets(usable: Sequence[Tier]) -> Iterator[tuple[Tier, ...]]:
             yield (*pick, Tier.SHARED)
 
 
-def _with_slots(scenario: Scenario, variant: Variant) -> Iterator[Variant]:
+def _with_slots(scenario: Scenario, variant: Variant, lengths: tuple[float, float]) -> Iterator[Variant]:
     """A variant with every choice of tiers that have slots of their own, most slots first. A drain that is over before any
     save can want its slot needs none, and one older image passes through the slots that there are without a RAM tier."""
     if variant.mode != "ram":
         yield variant
         return
-    late = [variant.tiers[k] for k in slots_of(scenario, variant).late(drains_s(scenario, variant))]
+    late = [variant.tiers[k] for k in slots_of(scenario, variant).late(drains_s(scenario, variant), lengths)]
     least = 0 if Tier.RAM in variant.tiers else min(1, len(late))
     for count in range(len(late), least - 1, -1):
         for own in itertools.combinations(late, count):

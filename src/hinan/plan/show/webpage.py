@@ -30,6 +30,8 @@ from hinan.plan.show.explain import explain, shown
 
 MODEL = ("report.js", "search.js")
 """The arithmetic of the page."""
+DRAIN_LENGTHS = (0.1, 10.0)
+"""So many times as long the page's slider may make all drains: what wants a slot at one end only has one to choose."""
 
 
 def report(found: Answer) -> str:
@@ -71,7 +73,7 @@ def _data(found: Answer) -> dict[str, Any]:
 
 def model(scenario: Scenario) -> dict[str, Any]:
     """What the page decides with: all ways to build it, and what bounds and limits them."""
-    bounds, usable = bounds_of(scenario), usable_variants(scenario)[0]
+    bounds, usable = bounds_of(scenario), usable_variants(scenario, DRAIN_LENGTHS)[0]
     return {
         "bounds": {"quantum": bounds.quantum_s, "budget": bounds.max_stall_ratio, "fixed": bounds.fixed_first_s},
         "limits": _limits(scenario),
