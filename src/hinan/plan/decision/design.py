@@ -7,14 +7,13 @@ Never:     chooses between variants; `choice.py` does.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from hinan.plan.decision.variants import Variant, drains_s, least_intervals_s, ram_used
 from hinan.plan.intervals.exact import exact_ettr
 from hinan.plan.intervals.formulas import verified_interval_s
-from hinan.plan.intervals.joint import solve, whole_steps
+from hinan.plan.intervals.joint import solve, unrounded_intervals_s, whole_steps
 from hinan.plan.intervals.levels import Cause, Level, Pattern
 from hinan.plan.intervals.space import Bounds
 from hinan.plan.model import costs
@@ -42,13 +41,6 @@ class Design:
     def interval_s(self, tier: Tier) -> float:
         """Training time between two saves to `tier` [s]."""
         return self.pattern.intervals_s()[self.variant.tiers.index(tier)]
-
-    @property
-    def drain_binds(self) -> bool:
-        """Whether the drain to the store is longer than the interval that its tier wants, to first order."""
-        top = self.levels[-1]
-        alone_s = math.sqrt(2 * top.stall_s / top.per_s) if top.per_s > 0 else math.inf
-        return self.variant.tiers[-1] is Tier.SHARED and alone_s < top.least_interval_s
 
 
 def rate_per_s(scenario: Scenario, failure: FailureClass) -> float:
@@ -170,6 +162,20 @@ def finish(scenario: Scenario, variant: Variant, *, pattern: Pattern | None = No
     every_s, share = verification(scenario)
     ettr = exact_ettr(levels, pattern) / (1 + share)
     return Design(variant, levels, pattern, every_s, share, ettr, ram_used(scenario, variant, pattern.intervals_s()))
+
+
+def drain_binds(scenario: Scenario, variant: Variant) -> bool:
+    """Whether the drain to the store sets the interval of its tier, to first order: within all limits, also that on stall,
+    a shorter one would be better.
+
+    Raises:
+        Infeasible: the limits contradict each other.
+    """
+    levels = build_levels(scenario, variant)
+    top = levels[-1]
+    if variant.tiers[-1] is not Tier.SHARED or top.per_s == 0 or top.least_interval_s == 0:
+        return False
+    return unrounded_intervals_s(levels, bounds_of(scenario))[-1] <= top.least_interval_s * (1 + 1e-9)
 
 
 def restarts_s(scenario: Scenario, tiers: Sequence[Tier]) -> dict[FailureClass, float]:

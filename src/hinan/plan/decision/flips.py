@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from hinan.plan.decision.demands import checked_design
-from hinan.plan.decision.design import Design, bounds_of, build_levels
+from hinan.plan.decision.design import Design, bounds_of, build_levels, drain_binds
 from hinan.plan.intervals.joint import solve
 from hinan.plan.model.checks import Infeasible
 from hinan.plan.model.scenario import Scenario
@@ -40,7 +40,7 @@ def each_step_below_s(scenario: Scenario, design: Design) -> float | None:
     # Of one tier alone: one step loses C/s + lam s/2, two lose C/2s + lam s.
     alone_s = step_s**2 * design.levels[0].per_s
     flip_s = _last(each_step, alone_s / 1000, alone_s * 1000)
-    if flip_s is None or not _differ(given, flip_s, lambda found: found.pattern.work_s <= step_s * 1.001):
+    if flip_s is None or not _differ(given, flip_s, lambda _, found: found.pattern.work_s <= step_s * 1.001):
         return None
     return flip_s
 
@@ -53,19 +53,20 @@ def drain_sets_from_gpus(scenario: Scenario, design: Design) -> int | None:
         return scenario.of_size(math.ceil(gpus))
 
     def free(gpus: float) -> bool:
-        return not replace(design, levels=build_levels(at(gpus), design.variant)).drain_binds
+        return _answered(lambda: not drain_binds(at(gpus), design.variant))
 
     last = _last(free, scenario.job.gpus, _MOST_GPUS)
-    if last is None or not _differ(at, last, lambda found: not found.drain_binds):
+    if last is None or not _differ(at, last, lambda asked, found: not drain_binds(asked, found.variant)):
         return None
     return math.ceil(last)
 
 
-def _differ(at: Callable[[float], Scenario], flip: float, holds: Callable[[Design], bool]) -> bool:
+def _differ(at: Callable[[float], Scenario], flip: float, holds: Callable[[Scenario, Design], bool]) -> bool:
     """Whether planning again, over all ways to build it, gives one answer a little below a flip and the other above."""
 
     def planned(by: float) -> bool:
-        return holds(checked_design(at(flip * by)))
+        asked = at(flip * by)
+        return holds(asked, checked_design(asked))
 
     return _answered(lambda: planned(1 - _BESIDE)) and _answered(lambda: not planned(1 + _BESIDE))
 

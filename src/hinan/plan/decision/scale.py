@@ -23,7 +23,7 @@ from typing import Any
 
 from hinan.core.units import format_seconds
 from hinan.plan.decision.demands import checked_design
-from hinan.plan.decision.design import Design
+from hinan.plan.decision.design import Design, drain_binds
 from hinan.plan.model.checks import Infeasible
 from hinan.plan.model.failures import FailureTable
 from hinan.plan.model.scenario import Scenario
@@ -97,7 +97,7 @@ def _point(scenario: Scenario, design: Design) -> Point:
         saving_ratio=saving,
         restart_ratio=restart,
         restart_overtakes=restart > saving + redo,
-        drain_binds=design.drain_binds,
+        drain_binds=drain_binds(scenario, design.variant),
         each_step=scenario.job.step_known and intervals[0] <= scenario.job.step_s * 1.001,
         regime="",
         impossible=None,

@@ -130,7 +130,7 @@ def _flips(found: Answer) -> list[str]:
             f"here it is {first.stall_s / first.per_s:,.4g}"
         )
     if (gpus := drain_sets_from_gpus(scenario, design)) is not None:
-        lines.append(f"the drain to {top.name} would set its interval above {gpus:,} GPUs")
+        lines.append(f"the drain to {top.name} would set its interval, as near as nesting allows, above {gpus:,} GPUs")
     if found.binding is not None:
         lines.append(
             f"the binding constraint is {found.binding.name}: {found.binding.what} buys {found.binding.gain_ratio:.4%}"
