@@ -218,3 +218,13 @@ def test_what_may_surprise_is_said(words: str, said: str) -> None:
     asked = dict(word.split("=") for word in words.split())
     assert any(said in warning for warning in answer(*solve_settings(asked)).warnings)
     assert not any(said in warning for warning in answer(*solve_settings({"gpus": "1024", "params": "70B"})).warnings)
+
+
+@pytest.mark.parametrize(
+    ("words", "drain"),
+    [(("--tiers", "shared"), "6 min 50 s (storage bandwidth)"), (("--tiers", "peer,shared"), "3.9 s (numa)"),
+     (("--tiers", "nvme,shared", "--stall", "1s"), "12.8 s (storage bandwidth)")],
+)  # fmt: skip
+def test_a_drain_of_the_fastest_tier_is_explained_by_its_own_link(words: tuple[str, ...], drain: str) -> None:
+    """The link that sets the stall is another one."""
+    assert f"a drain takes {drain}, saves" in said("--gpus", "1024", *words, "--explain")

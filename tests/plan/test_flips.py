@@ -48,6 +48,12 @@ def test_no_stall_flips_what_something_else_decides(words: str) -> None:
     assert each_step_below_s(*solve_settings(asked_for(words))) is None
 
 
+def test_no_flip_is_named_at_a_stall_of_nothing() -> None:
+    """Half-second steps and a failure every ten days: a tenth of a microsecond would do, which no copy has; it read 0 µs."""
+    text = said("--gpus", "1024", "--params", "70B", "--step", "500ms", "--mtti", "10d", "--explain")
+    assert "What would flip it: five minutes would be right" in text
+
+
 def test_the_drain_binds_from_the_size_said() -> None:
     """2 % fewer GPUs and the optimum sets the interval, 2 % more and the drain does, as the sweep tells it."""
     asked = asked_for("gpus=1024 params=70B step=1s tiers=ram,shared restart=10s store-bandwidth=20GB/s")

@@ -37,6 +37,8 @@ class TierAnswer:
     stall_s: float
     drain_s: float
     limited_by: str
+    """What keeps the interval from being shorter or the stall from being less: a link, slots, or who gave the stall."""
+    drain_limited_by: str
     generations: int
 
 
@@ -98,7 +100,8 @@ def answer(scenario: Scenario, design: Design, *, seed: int | None = None, arriv
 def _tier(scenario: Scenario, design: Design, tier: Tier) -> TierAnswer:
     level = design.levels[design.variant.tiers.index(tier)]
     interval_s = design.interval_s(tier)
-    drain_s, link = costs.drain(scenario, tier, design.variant.mode, peers=design.variant.peers)
+    drain_s, drain_link = costs.drain(scenario, tier, design.variant.mode, peers=design.variant.peers)
+    link = drain_link
     if tier is design.variant.tiers[0]:
         link = stall_limit(scenario, design.variant.mode)
         drain_s = 0.0 if waits_for_save(scenario) else drain_s
@@ -109,7 +112,7 @@ def _tier(scenario: Scenario, design: Design, tier: Tier) -> TierAnswer:
     if tier is Tier.SHARED:
         generations = formulas.retention_generations(detection_latency_s=latency_s, interval_s=interval_s)
     steps = whole_steps(interval_s, scenario.job.step_s)
-    return TierAnswer(tier, interval_s, steps, level.stall_s, drain_s, link, generations)
+    return TierAnswer(tier, interval_s, steps, level.stall_s, drain_s, link, drain_link, generations)
 
 
 def _unused(scenario: Scenario, design: Design) -> dict[str, str]:

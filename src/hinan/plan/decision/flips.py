@@ -19,13 +19,15 @@ from hinan.plan.model.scenario import Scenario
 _MOST_GPUS = 100_000_000
 _CLOSE = 1.004
 """A flip is known to this factor."""
+_LEAST_STALL_S = 1e-5
+"""Launching a copy takes longer: what would flip below it is no flip that anybody can try."""
 _BESIDE = 0.015
 """So far to each side of it the planner is asked again, as whoever tries it will."""
 
 
 def each_step_below_s(scenario: Scenario, design: Design) -> float | None:
     """The stall given [s] below which every single step is the best interval; None: at no stall or at any (the copy or the
-    drain takes longer, a limit forbids or forces it), or the question says no step or another interval."""
+    drain takes longer, a limit forbids or forces it), at none that a copy may have, or the question says no step or another interval."""
     if not scenario.job.step_known or scenario.demands.interval_s is not None or design.levels[0].per_s == 0:
         return None
     step_s = scenario.job.step_s
@@ -40,7 +42,11 @@ def each_step_below_s(scenario: Scenario, design: Design) -> float | None:
     # Of one tier alone: one step loses C/s + lam s/2, two lose C/2s + lam s.
     alone_s = step_s**2 * design.levels[0].per_s
     flip_s = _last(each_step, alone_s / 1000, alone_s * 1000)
-    if flip_s is None or not _differ(given, flip_s, lambda _, found: found.pattern.work_s <= step_s * 1.001):
+    if (
+        flip_s is None
+        or flip_s < _LEAST_STALL_S
+        or not _differ(given, flip_s, lambda _, found: found.pattern.work_s <= step_s * 1.001)
+    ):
         return None
     return flip_s
 

@@ -55,7 +55,7 @@ def _intervals(found: Answer) -> list[str]:
                 "older step leaves its slot, and RAM holds no further one"
             )
         elif tier.drain_s > 0:
-            sentence += f"; a drain takes {format_seconds(tier.drain_s)} ({tier.limited_by}), saves cannot be closer"
+            sentence += f"; a drain takes {format_seconds(tier.drain_s)} ({tier.drain_limited_by}), saves cannot be closer"
         if abs(tier.interval_s / wanted_s - 1) > 0.2 if wanted_s else False:
             sentence += "; nesting, whole steps or a limit moved it from there"
         sentences.append(sentence + ".")
