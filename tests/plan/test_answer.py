@@ -228,3 +228,12 @@ def test_what_may_surprise_is_said(words: str, said: str) -> None:
 def test_a_drain_of_the_fastest_tier_is_explained_by_its_own_link(words: tuple[str, ...], drain: str) -> None:
     """The link that sets the stall is another one."""
     assert f"a drain takes {drain}, saves" in said("--gpus", "1024", *words, "--explain")
+
+
+@pytest.mark.parametrize(("word", "value"), [("--restart", "1min"), ("--load", "10s")])
+def test_inputs_that_a_given_time_replaces_are_not_named(word: str, value: str) -> None:
+    """With the restart or its loading given, no bandwidth to load with enters, and none is called a guess."""
+    bandwidths = {"store.read_bytes_per_s", "machine.nvme_read_bytes_per_s"}
+    words = ("--gpus", "1024", "--params", "70B")
+    assert bandwidths <= ask(*words)["inputs"].keys()
+    assert not bandwidths & ask(*words, word, value)["inputs"].keys()

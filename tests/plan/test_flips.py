@@ -49,7 +49,7 @@ def test_no_stall_flips_what_something_else_decides(words: str) -> None:
 
 
 def test_no_flip_is_named_at_a_stall_of_nothing() -> None:
-    """Half-second steps and a failure every ten days: a tenth of a microsecond would do, which no copy has; it read 0 µs."""
+    """Half-second steps and a failure every ten days: a tenth of a microsecond would do. No copy has that."""
     text = said("--gpus", "1024", "--params", "70B", "--step", "500ms", "--mtti", "10d", "--explain")
     assert "What would flip it: five minutes would be right" in text
 

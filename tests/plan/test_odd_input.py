@@ -127,6 +127,11 @@ def test_the_way_that_comes_nearest_is_told() -> None:
         ),
         (["simulate", "--set", "mtti=1h", "--set", "mtti=2h"], "mtti is given"),
         (["simulate", "--set", "mtti"], "is not NAME=VALUE"),
+        (
+            ["simulate", "--gpus", "1024", "--params", "70B", "--set", "params=7B"],
+            "params has an option of its own, --params 7B",
+        ),
+        (["simulate", "--set", "gpus=5"], "gpus has an option of its own, --gpus 5"),
     ],
 )
 def test_a_word_given_twice_is_refused(words: list[str], said: str) -> None:

@@ -9,6 +9,10 @@ import typer
 
 from hinan.cli.refusal import EXIT_FAILED, plan_word, refuse
 from hinan.cli.words import pairs
+from hinan.core.errors import ConfigError
+
+_OWN = ("gpus", "params", "step", "preset")
+"""Settings that have options of their own here; the others come by --set."""
 
 
 def simulate(
@@ -33,7 +37,10 @@ def simulate(
     from hinan.plan.simulated.simulate import compare, to_json, to_text
 
     words = {"gpus": gpus, "step": step, "preset": preset} | ({} if params is None else {"params": params})
-    words |= pairs(settings, "--set")
+    more = pairs(settings, "--set")
+    for name in more.keys() & _OWN:  # whether the option was typed or not: it has a value already, and none wins silently
+        raise ConfigError(f"--set {name}={more[name]}: {name} has an option of its own, --{name} {more[name]}", name=name)
+    words |= more
     if not {"params", "state-bytes", "keep"} & words.keys():
         words["params"] = "405B"
     try:
@@ -49,7 +56,7 @@ def simulate(
 
 def _word(name: str, text: str) -> str:
     """A setting as this verb takes it: four by their own options, the others by --set."""
-    if name in ("gpus", "params", "step", "preset"):
+    if name in _OWN:
         return plan_word(name, text)
     return f"--set {name}={text}" if text else f"(without --set {name}=...)"
 

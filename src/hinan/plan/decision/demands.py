@@ -73,6 +73,9 @@ def check_tiers(scenario: Scenario) -> None:
     if missing:
         left = [tier for tier in tiers if tier not in missing and tier is not Tier.SHARED]
         reasons = [f"tier {tier} cannot be used here: {reason}" for tier, reason in missing.items()]
+        fewer = 0 < scenario.nodes - 1 < scenario.demands.peer_copies
+        if fewer and set(missing) == {Tier.PEER}:
+            raise Infeasible(reasons, {"peers": str(scenario.nodes - 1)})
         raise Infeasible(reasons, {"tiers": ",".join([*left, Tier.SHARED])})
     lost = next((failure for failure, _, tier in answering(scenario, tiers) if tier is None), None)
     if lost is not None:

@@ -27,7 +27,8 @@ _BESIDE = 0.015
 
 def each_step_below_s(scenario: Scenario, design: Design) -> float | None:
     """The stall given [s] below which every single step is the best interval; None: at no stall or at any (the copy or the
-    drain takes longer, a limit forbids or forces it), at none that a copy may have, or the question says no step or another interval."""
+    drain takes longer, a limit forbids or forces it), at none that a copy may have, or the question says no step or another
+    interval."""
     if not scenario.job.step_known or scenario.demands.interval_s is not None or design.levels[0].per_s == 0:
         return None
     step_s = scenario.job.step_s
@@ -42,11 +43,9 @@ def each_step_below_s(scenario: Scenario, design: Design) -> float | None:
     # Of one tier alone: one step loses C/s + lam s/2, two lose C/2s + lam s.
     alone_s = step_s**2 * design.levels[0].per_s
     flip_s = _last(each_step, alone_s / 1000, alone_s * 1000)
-    if (
-        flip_s is None
-        or flip_s < _LEAST_STALL_S
-        or not _differ(given, flip_s, lambda _, found: found.pattern.work_s <= step_s * 1.001)
-    ):
+    if flip_s is None or flip_s < _LEAST_STALL_S:
+        return None
+    if not _differ(given, flip_s, lambda _, found: found.pattern.work_s <= step_s * 1.001):
         return None
     return flip_s
 

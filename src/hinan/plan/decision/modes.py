@@ -37,7 +37,7 @@ class ModeCost:
 
 def compare_modes(scenario: Scenario) -> list[ModeCost]:
     """RAM (with and without a peer copy), ring and GDS on this machine."""
-    rows = [_ram(scenario, peers=True)] if scenario.nodes > 1 and scenario.demands.peer_copies else []
+    rows = [_ram(scenario, peers=True)] if costs.available_tiers(scenario, "ram")[Tier.PEER] is None else []
     rows += [_ram(scenario, peers=False), _direct(scenario, "ring"), _direct(scenario, "gds")]
     kept = best_by_way(scenario)
     return [replace(row, ettr=kept.get(row.mode)) for row in rows]

@@ -177,6 +177,9 @@ def available_tiers(scenario: Scenario, mode: str) -> Mapping[Tier, str | None]:
         peer: str | None = "one node has no peer"
     elif scenario.demands.peer_copies == 0:
         peer = "no peer copy wanted"
+    elif scenario.demands.peer_copies >= scenario.nodes:
+        copies, others = scenario.demands.peer_copies, scenario.nodes - 1
+        peer = f"{copies} peer copies want as many other nodes, there {'is' if others == 1 else 'are'} {others}"
     else:
         peer = no_ram
     return {Tier.RAM: no_ram, Tier.PEER: peer, Tier.NVME: none_nvme, Tier.SHARED: None}

@@ -272,7 +272,7 @@ class Scenario:
     def origins(self) -> dict[str, Origin]:
         """Origin of every number that enters: "machine.d2h_bytes_per_s" -> measured, from where.
 
-        What a given figure replaces does not enter: a stall given leaves no floor.
+        What a given figure replaces does not enter: a stall given leaves no floor, a restart no bandwidth to load with.
         """
         found: dict[str, Origin] = {}
         replaced = {each for name, others in _REPLACES.items() if self._has(name) for each in others}
@@ -298,12 +298,15 @@ class Scenario:
 Shown = float | str | dict[str, dict[str, float]]
 
 _NO_NUMBERS = ("name", "origins", "step_known", "grows_to_gpus")
+_LOADS = ("store.read_bytes_per_s", "machine.nvme_read_bytes_per_s")
+"""Bandwidths that nothing but loading the state takes."""
 _REPLACES = {
     "job.stall_s": ("job.hideable_ratio", "job.hidden_ratio", "job.floor_s"),
     "job.hidden_ratio": ("job.hideable_ratio",),
     "demands.ram_budget_bytes": ("machine.ram_bytes",),
     "store.drain_s": ("store.write_bytes_per_s",),
-    "restart.total_s": ("restart.parts", "restart.init_per_1k_nodes_s", "restart.load_s", "restart.replay_s"),
+    "restart.load_s": _LOADS,
+    "restart.total_s": ("restart.parts", "restart.init_per_1k_nodes_s", "restart.load_s", "restart.replay_s", *_LOADS),
 }
 _JOB = {
     "step_s": guessed("a common length; give --step and intervals come in whole steps"),
