@@ -12,7 +12,7 @@ from hinan.plan.model.checks import Infeasible
         ("gpus=8 params=1B tiers=ram,peer,shared", "tier peer cannot be used here: one node has no peer",
          {"tiers": "ram,shared"}, "state_bytes"),
         ("gpus=16 params=7B tiers=ram,peer,shared peers=8",
-         "tier peer cannot be used here: 8 peer copies want as many other nodes, there is 1", {"peers": "1"}, "state_bytes"),
+         "tier peer cannot be used here: 8 peer copies want as many other nodes, there is 1", {"peers": "1"}, "GB"),
         ("gpus=64 params=1B mode=ring tiers=ram,shared", "tier ram cannot be used here: ring mode keeps no image in RAM",
          {"tiers": "shared"}, "state_bytes"),
         ("gpus=64 params=1B tiers=ram,peer,shared peers=0", "--peers 0 and --tiers ram,peer,shared contradict each other",

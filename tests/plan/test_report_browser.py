@@ -72,6 +72,23 @@ def test_the_mtti_slider_gives_the_numbers_of_json(browser, page: Path, slider: 
     assert 1 - ettr == pytest.approx(1 - expected_ettr, rel=0.01)
 
 
+def test_an_exact_form_that_is_refused_is_not_the_answer(browser, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """As planned the page shows what was simulated, and says so; with a slider moved, that the exact form was refused."""
+    words = ["plan", "--gpus", "16384", "--params", "405B", "--latency", "10d", "--mtti", "1h"]
+    path = tmp_path / "report.html"
+    assert CliRunner().invoke(app, [*words, "--html", str(path)]).exit_code == 0
+    answer = json.loads(CliRunner().invoke(app, [*words, "--json"]).output)
+    assert answer["ettr"]["exact"] is None
+    browser.get(path.as_uri())
+    shown, form = numbers(browser)[1], "return document.getElementById('k-form').textContent"
+    assert shown == pytest.approx(answer["ettr"]["monte_carlo"], abs=1e-9)
+    assert browser.execute_script(form) == "simulated; the exact form is refused"
+    browser.execute_script(
+        "const s = document.getElementById('s-mtti'); s.value = 0.3; s.dispatchEvent(new Event('input'))"
+    )
+    assert browser.execute_script(form) == "exact form, refused as planned"
+
+
 def test_nothing_is_loaded_and_nothing_fails(browser, page: Path) -> None:  # type: ignore[no-untyped-def]
     """The page works without network: no request but its own file, no error in the console."""
     browser.get_log("performance")

@@ -127,14 +127,16 @@ function show() {
     fill("tiers", []);
     return;
   }
-  const loss = 1 - d.ettr, first = d.levels[0];
+  const asPlanned = Object.values(k).every(factor => factor === 1);
+  const kept = DATA.refused && asPlanned ? DATA.refused.simulated : d.ettr, loss = 1 - kept, first = d.levels[0];
+  $("k-form").textContent = !DATA.refused ? "exact form" : asPlanned ? "simulated; the exact form is refused" : "exact form, refused as planned";
   $("o-stall").textContent = seconds(first.own_stall_s * k.stall);
   $("k-interval").textContent = seconds(d.taus[0]);
   $("k-interval").dataset.value = d.taus[0];
   $("k-first").textContent = first.name;
   $("k-steps").textContent = Math.max(1, Math.round(d.taus[0] / DATA.step_s)).toLocaleString("en");
-  $("k-ettr").textContent = percent(d.ettr);
-  $("k-ettr").dataset.value = d.ettr;
+  $("k-ettr").textContent = percent(kept);
+  $("k-ettr").dataset.value = kept;
   $("k-usd").textContent = Math.round(loss * DATA.gpus * 24 * DATA.usd_per_gpu_hour).toLocaleString("en");
   fill("tiers", d.levels.map((l, i) => [
     l.name, seconds(d.taus[i]), Math.max(1, Math.round(d.taus[i] / DATA.step_s)).toLocaleString("en"), seconds(l.stall_s),
@@ -148,7 +150,7 @@ function show() {
   }
   chart("c-waste", points, {
     label: "loss against interval", xName: `interval of ${first.name}`, xText: seconds, logY: true,
-    yText: y => percent(y, y < 0.1 ? 2 : 0), mark: { x: d.taus[0], y: loss }, rules: [{ x: 300, text: "5 min" }],
+    yText: y => percent(y, y < 0.1 ? 2 : 0), mark: { x: d.taus[0], y: 1 - d.ettr }, rules: [{ x: 300, text: "5 min" }],
   });
   const sizes = DATA.scale.map(s => ({ s, d: design([{ ...s, preference: 0 }], k, DATA.verify, B, s.limits) }))
     .filter(p => !p.d.impossible);

@@ -58,6 +58,7 @@ def _data(found: Answer) -> dict[str, Any]:
         **model(scenario),
         "parts": _parts(scenario),
         "scale": _scale(scenario),
+        "refused": None if witnesses.exact is not None else {"simulated": witnesses.simulated},
         "classes": [_plain(each) for each in found.classes],
         "warnings": found.warnings,
         "witnesses": f"Three witnesses as planned: closed form {closed}, exact form {exact}, "
