@@ -136,3 +136,11 @@ def test_an_interval_that_slots_set_is_said_to_be(ram: str, limited_by: str) -> 
     found = answer(*solve_settings({"gpus": "1024", "keep": "1", "ram": ram, "step": "5s"}))
     assert (found.tiers[0].tier, found.tiers[0].limited_by) == ("ram", limited_by)
     assert ("leaves its slot, and RAM holds no further one" in explain(found)) == (limited_by == "ram slots")
+
+
+def test_slots_that_shorten_nothing_are_not_the_limit() -> None:
+    """The interval is a step from what slots allow, and as long with ten times the RAM."""
+    words = {"gpus": "1024", "keep": "0.7", "step": "2s", "mtti": "2h", "store-bandwidth": "30GB/s"}
+    tight, wide = (answer(*solve_settings({**words, "ram": ram})) for ram in ("2394GB", "20TB"))
+    assert [tier.interval_s for tier in tight.tiers] == [tier.interval_s for tier in wide.tiers]
+    assert "ram slots" not in [tier.limited_by for tier in tight.tiers]

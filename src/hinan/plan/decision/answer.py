@@ -13,7 +13,7 @@ from typing import Any
 from hinan.core.units import format_seconds
 from hinan.plan.decision.binding import Knob, binding, knobs
 from hinan.plan.decision.choice import best_design
-from hinan.plan.decision.design import Design
+from hinan.plan.decision.design import Design, finish
 from hinan.plan.decision.losses import SPLIT_LIMIT, ClassAnswer, Loss, class_answers, lost, lost_by_class, nodes_out
 from hinan.plan.decision.modes import ModeCost, compare_modes, stall_limit, why_not_ram
 from hinan.plan.decision.variants import Variant, ram_of, slot_sets, waits_for_save
@@ -105,7 +105,7 @@ def _tier(scenario: Scenario, design: Design, tier: Tier) -> TierAnswer:
     if tier is design.variant.tiers[0]:
         link = stall_limit(scenario, design.variant.mode)
         drain_s = 0.0 if waits_for_save(scenario) else drain_s
-    if slot_sets(scenario, design.variant, tier, interval_s):
+    if slot_sets(scenario, design.variant, tier, interval_s) and _shorter_with_slots(scenario, design, tier):
         link = "ram slots"
     latency_s = design.verify_every_s or 0.0
     generations = 1
@@ -113,6 +113,12 @@ def _tier(scenario: Scenario, design: Design, tier: Tier) -> TierAnswer:
         generations = formulas.retention_generations(detection_latency_s=latency_s, interval_s=interval_s)
     steps = whole_steps(interval_s, scenario.job.step_s)
     return TierAnswer(tier, interval_s, steps, level.stall_s, drain_s, link, drain_link, generations)
+
+
+def _shorter_with_slots(scenario: Scenario, design: Design, tier: Tier) -> bool:
+    """Whether a slot for every drain would shorten it: an interval near what slots allow may be as long anyway."""
+    free = replace(design.variant, own_slots=design.variant.tiers)
+    return finish(scenario, free).interval_s(tier) < design.interval_s(tier) * (1 - 1e-9)
 
 
 def _unused(scenario: Scenario, design: Design) -> dict[str, str]:
