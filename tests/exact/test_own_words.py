@@ -175,7 +175,17 @@ def test_what_cannot_be_called_is_refused_before_the_first_copy() -> None:
         def state_dict(self, *arguments: Any, **options: Any) -> Any:
             return None
 
-    for kind, what in ((TwoStates, r"load_state_dict\(\) cannot be called"), (NeedsMore, "where"), (Nothing, "NoneType")):
+    class Numbered(nn.Linear):
+        def state_dict(self, *arguments: Any, **options: Any) -> Any:
+            return {"weight": self.weight, "bias": self.bias, 5: "five"}
+
+    refused = {
+        TwoStates: r"load_state_dict\(\) cannot be called",
+        NeedsMore: "where",
+        Nothing: "NoneType",
+        Numbered: "its key 5",
+    }
+    for kind, what in refused.items():
         with pytest.raises(CaptureError, match=rf"^cfg\.m is a .*{kind.__name__} .*{what}.*put its parts"):
             evacuate({"cfg": {"m": kind(2, 2)}})
     image, small, _ = evacuate({"cfg": {"m": nn.Linear(2, 2)}})

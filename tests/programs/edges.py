@@ -287,10 +287,11 @@ def forked(target: str, out: str, rank: int, world_size: int, init_file: str) ->
         evac.step()
         child = os.fork()
         if child == 0:
-            refused = _refused(evac.step) + _refused(evac.evacuate)
+            assert evac.last is not None
+            refused = _refused(evac.step) + _refused(evac.evacuate) + _refused(evac.last.wait)
             evac.close()
             os._exit(refused)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
         evac.evacuate("committed", 30)
     evac.close()
     Path(out, "done").touch()

@@ -9,6 +9,7 @@ import weakref
 import pytest
 import torch
 from torch import nn
+from torch.optim import optimizer as optimizers
 
 from hinan.trainer.evacuating import gate as gates
 from hinan.trainer.evacuating.deferral import SHORTEST_PATIENCE_STEPS
@@ -112,9 +113,12 @@ def test_a_forgotten_gate_is_let_go(model: nn.Module) -> None:
     gate = Gate()
     gate.learn(Capture({"m": model, "o": optimizer}).take())
     weak = weakref.ref(gate)
+    listening = len(optimizers._global_optimizer_pre_hooks), len(optimizers._global_optimizer_post_hooks)
     del gate
     gc.collect()
     assert weak() is None
+    left = len(optimizers._global_optimizer_pre_hooks), len(optimizers._global_optimizer_post_hooks)
+    assert left == (listening[0] - 1, listening[1] - 1)  # nor is each step of the process to ask in vain
     optimizer.zero_grad()
     optimizer.step()
 

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -128,3 +129,29 @@ def test_the_main_thread_says_so_only_after_its_call() -> None:
     assert not any(early)
     thread.join()
     assert underway._turns() > before
+
+
+def test_what_the_main_thread_does_inside_its_call_is_no_end_of_it() -> None:
+    """A dispatch mode runs Python behind the write, and the write is counted when the mode has returned."""
+    main, told = threading.get_ident(), list[bool]()
+
+    def look() -> None:
+        time.sleep(0.05)
+        call = UnderWay(main)
+        while not has_returned.is_set():
+            told.append(call.has_ended())
+            time.sleep(0.002)
+        told.append(ends(call))
+
+    def back() -> None:
+        until = time.monotonic() + 0.3
+        while time.monotonic() < until:
+            pass  # instructions of Python, between which the interpreter does what is pending
+
+    has_returned, thread = threading.Event(), threading.Thread(target=look, daemon=True)
+    thread.start()
+    list(map(operator.call, [partial(time.sleep, 0.1), back, has_returned.set]))
+    thread.join()
+    assert len(told) > 10
+    assert not any(told[:-1])
+    assert told[-1]

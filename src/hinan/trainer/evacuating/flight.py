@@ -22,7 +22,7 @@ from hinan.trainer.ports.pieces import flat_bytes
 from hinan.trainer.ports.rawmemory import bytes_of
 from hinan.trainer.ports.underway import UnderWay
 from hinan.trainer.ports.waking import Once
-from hinan.trainer.state.layout import in_order
+from hinan.trainer.state.layout import has_its_bytes, in_order
 
 UNDER_WAY_S = 60.0
 """How long an operation of the trainer's is waited for at most: longer than one write of any tensor takes, and shorter than
@@ -67,7 +67,10 @@ def moved(watched: Watched) -> str | None:
 
 
 def bits(tensor: torch.Tensor) -> str:
-    """A digest of a tensor's bits; on a device one that is made there."""
+    """A digest of a tensor's bits; on a device one that is made there. What was freed has none, and differs from what was
+    there."""
+    if not has_its_bytes(tensor):
+        return ""
     if tensor.device.type != "cpu":
         return str(torch.hash_tensor(tensor.detach()).item())
     return _digest(in_order(tensor.detach().resolve_conj().resolve_neg().contiguous()).reshape(-1).view(torch.uint8))

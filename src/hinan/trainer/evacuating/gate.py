@@ -143,8 +143,7 @@ class Gate:
 
     def close(self) -> None:
         """Stop listening."""
-        for handle in self._handles:
-            handle.remove()
+        _stop(self._handles)
         self._handles = []
 
     @property
@@ -214,6 +213,7 @@ class Gate:
             register_optimizer_step_pre_hook(_hook(weakref.WeakMethod(self._before))),
             register_optimizer_step_post_hook(_hook(weakref.WeakMethod(self._after))),
         ]
+        weakref.finalize(self, _stop, self._handles).atexit = False  # nor must each step go on asking for one
 
     def _before(self, optimizer: torch.optim.Optimizer) -> None:
         names = self._names(optimizer)
@@ -288,6 +288,11 @@ def _hook(method: weakref.WeakMethod[Callable[[torch.optim.Optimizer], None]]) -
             call(optimizer)
 
     return hook
+
+
+def _stop(handles: Iterable[Any]) -> None:
+    for handle in handles:
+        handle.remove()
 
 
 def _let_go_in_children(gate: Gate) -> None:

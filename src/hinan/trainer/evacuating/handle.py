@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 
 from hinan.core.errors import ConfigError, SavingError
 from hinan.core.ids import StepId
+from hinan.trainer.attempt.refusals import refuse_after_end
 from hinan.trainer.evacuating.flight import Flight
 
 MOMENTS = ("held", "committed")
@@ -37,7 +39,7 @@ class Handle:
         self.asked_at = time.monotonic()
         self.held_at: float | None = None
         self.lost: str | None = None
-        self._step_id, self._watch = step_id, watch
+        self._step_id, self._watch, self._pid = step_id, watch, os.getpid()
 
     def __repr__(self) -> str:
         state = f"lost: {self.lost}" if self.lost else "held" if self.held else "copying"
@@ -58,7 +60,9 @@ class Handle:
 
         Raises:
             SavingError: it was lost; the reason is the message.
+            ConfigError: this is a forked child.
         """
+        refuse_after_end(ended=False, pid=self._pid)  # in a forked child no thread ends what was under way
         if self.flight is not None:
             self.flight.settle()
             if not self.held and self.lost is None:

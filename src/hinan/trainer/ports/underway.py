@@ -5,7 +5,8 @@ count while a write goes on sees nothing of it; he looks again, for good, when t
 
 Two signs, each enough. The thread's stack no longer stands in that instruction: true of any thread, but a loop around one
 long call is found in it again at every look. And for the main thread the interpreter itself: what is left to it as a
-pending call is done between two instructions.
+pending call is done between two instructions; but they may be some that the call itself has called back, so nothing of that
+counts from before the last look at which it had.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from types import FrameType
 from hinan.trainer.ports import waking
 
 _WAITING = frozenset({threading.__file__, waking.__file__})
-"""Who stands here waits for another thread, and changes nothing."""
+"""Who stands here waits for another thread, and changes nothing. Not so autograd's engine: the hooks that it runs may."""
 
 
 class UnderWay:
@@ -36,22 +37,30 @@ class UnderWay:
         self._thread = thread
         frame = None if thread == threading.get_ident() else _top(thread)
         self._stand = None if frame is None or frame.f_code.co_filename in _WAITING else (id(frame), frame.f_lasti)
-        self._turns = _turns()
-        if self._stand is not None and _is_main(thread):
-            # Should the queue be full, those in it are posts of ours as well, or the stack has to do.
-            _add_pending_call(_sem_post, _semaphore)
+        self._turns = 0
+        if self._stand is not None:
+            self._ask()
 
     def has_ended(self) -> bool:
         """Whether it is over. Once true, whatever it has written was counted."""
-        if self._stand is None or (_is_main(self._thread) and _turns() != self._turns):
+        if self._stand is None:
             return True
+        frame = top = _top(self._thread)
         # All of the stack: what was called may have called Python back (a hook, a finalizer), and goes on afterwards.
-        frame = _top(self._thread)
-        while frame is not None:
-            if (id(frame), frame.f_lasti) == self._stand:
-                return False
+        while frame is not None and (id(frame), frame.f_lasti) != self._stand:
             frame = frame.f_back
-        return True
+        if frame is None:
+            return True
+        if frame is not top:
+            self._ask()  # what the interpreter does meanwhile it does inside the call
+            return False
+        return _is_main(self._thread) and _turns() != self._turns
+
+    def _ask(self) -> None:
+        self._turns = _turns()
+        if _is_main(self._thread):
+            # Should the queue be full, those in it are posts of ours as well, or the stack has to do.
+            _add_pending_call(_sem_post, _semaphore)
 
 
 def _top(thread: int) -> FrameType | None:

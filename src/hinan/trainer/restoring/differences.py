@@ -9,6 +9,7 @@ from torch import nn
 
 from hinan.core.errors import StructureError
 from hinan.trainer.restoring.saved import SavedTensor
+from hinan.trainer.state.layout import has_its_bytes
 from hinan.trainer.state.loading_optimizers import is_plain
 from hinan.trainer.state.supported import is_wrapper
 
@@ -42,6 +43,12 @@ def refuse_other_tensor(path: str, saved: SavedTensor, live: torch.Tensor) -> No
         raise StructureError(
             f"{path} was saved from a tensor with bytes of its own and is a {type(live).__name__} now, whose bytes "
             "only its class knows; convert it after restore()",
+            path=path,
+        )
+    if not has_its_bytes(live):
+        raise StructureError(
+            f"{path} has a storage of {live.untyped_storage().nbytes()} bytes: it was freed or cut by resize_(); give it "
+            "its bytes back before restore()",
             path=path,
         )
     if saved.dtype != live.dtype or saved.shape != live.shape:

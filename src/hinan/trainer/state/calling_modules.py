@@ -38,11 +38,14 @@ def said_by_module(module: nn.Module, path: str) -> Mapping[str, Any]:
         said: Any = module.state_dict(keep_vars=True) if takes(module.state_dict, keep_vars=True) else module.state_dict()
         if not isinstance(said, Mapping):
             raise TypeError(f"it is a {type(said).__qualname__}, not a dict")
+        if odd := [key for key in said if not isinstance(key, str)]:
+            raise TypeError(f"its key {odd[0]!r} is no string")
         return said
     except ours(Exception) as error:
         raise CaptureError(
             f"{path} is a {type(module).__qualname__} whose state_dict() does not answer: {type(error).__name__}: {error}. "
-            "Let it answer with a dict after any step, without arguments or with torch's; or put its parts into the state",
+            "Let it answer with a dict by names after any step, without arguments or with torch's; or put its parts into "
+            "the state",
             path=path,
         ) from error
 

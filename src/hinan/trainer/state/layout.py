@@ -13,6 +13,7 @@ from operator import attrgetter
 
 import torch
 
+from hinan.core.errors import CaptureError
 from hinan.formats.image import ITEM_BYTES, Entry, Header, TensorView, lay_out
 from hinan.formats.records import fact_sum
 
@@ -99,7 +100,18 @@ class Planner:
 
 
 def make_plan(tensors: Mapping[str, torch.Tensor]) -> Plan:
-    """Group tensors by the bytes they share, and lay the entries out."""
+    """Group tensors by the bytes they share, and lay the entries out.
+
+    Raises:
+        CaptureError: one of them has been freed. Whoever read at its address would end the process.
+    """
+    for name, tensor in tensors.items():
+        if not has_its_bytes(tensor):
+            raise CaptureError(
+                f"{name} of shape {tuple(tensor.shape)} has a storage of {tensor.untyped_storage().nbytes()} bytes: it was "
+                "freed or cut by resize_(). Give it its bytes back before evac.step(), or leave it out of the state",
+                path=name,
+            )
     entries: list[Entry] = []
     views: dict[str, TensorView] = {}
     sources: dict[str, _Source] = {}
@@ -120,6 +132,14 @@ def _part(entry: Entry, source: _Source) -> Part:
     return Part(
         entry.name, members, tensor.device, tensor.data_ptr(), entry.offset, entry.size_bytes, is_flat, is_raw, is_lazy
     )
+
+
+def has_its_bytes(tensor: torch.Tensor) -> bool:
+    """Whether a strided tensor's storage reaches to its last element. One that was freed (`resize_(0)`) has no address."""
+    if tensor.numel() == 0:
+        return True
+    start = tensor.storage_offset() * tensor.element_size()
+    return tensor.untyped_storage().nbytes() >= start + extent_bytes(tensor)
 
 
 def extent_bytes(tensor: torch.Tensor) -> int:
