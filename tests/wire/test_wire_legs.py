@@ -4,6 +4,8 @@ from itertools import pairwise
 
 import pytest
 import wire_dumps as dumps
+from wire_machines import machine as machine_of
+from wire_machines import report
 
 from hinan.wire.checks.case import Question
 from hinan.wire.facts.model import Machine, Role
@@ -162,3 +164,22 @@ def test_a_list_without_bridges_claims_no_root_complex() -> None:
     assert "no source tells where GPU and 05:00.0 meet" in paths.rdma
     assert paths.ways[1].cells[1] == "06:00.0* > ? > root complex > RAM"
     assert "root complex > ? > 05:00.0" in paths.ways[2].cells[1]
+
+
+NO_LANES_TOLD = """\
+01:00.0 3D controller [0302]: NVIDIA Corporation GH100 [H100 PCIe] [10de:2331]
+\tLnkCap:\tPort #0, Speed 32GT/s, Width x{gpu}
+\tLnkSta:\tSpeed 32GT/s, Width x16
+02:00.0 Non-Volatile memory controller [0108]: Example Drive [144d:a824] (prog-if 02 [NVM Express])
+\tLnkCap:\tPort #0, Speed 32GT/s, Width x{drive}
+\tLnkSta:\tSpeed 32GT/s, Width x4
+"""
+
+
+@pytest.mark.parametrize(("gpu", "drive"), [(16, 0), (0, 4), (0, 0)])
+def test_a_width_of_no_lanes_is_no_capability(gpu: int, drive: int) -> None:
+    """The lanes in use make the ceiling; by capability nothing is known of the legs that cross such a link."""
+    found = report(machine_of(NO_LANES_TOLD.format(gpu=gpu, drive=drive)))
+    assert all(leg.ceiling_bytes_per_s is not None and not leg.runs_below_capability for leg in found.legs)
+    assert found.legs[-1].as_built_bytes_per_s is None
+    assert found.findings == ()

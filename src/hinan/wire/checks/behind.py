@@ -1,10 +1,14 @@
 """What a GPU should have had while all copied, and why it had less.
 
 Owns:      the cause that `below-share` names.
-Promises:  no cause that the same run refutes: what several GPUs share is not narrow where one of them had its part of it.
+Promises:  no cause that the same run refutes: what several GPUs share is not narrow where one of them had its part of it,
+           and no less than the one that fell behind. A GPU that needed less than that refutes nothing, and neither does
+           one of which nobody tells whether it writes to the same memory.
 """
 
 from __future__ import annotations
+
+import msgspec
 
 from hinan.wire.checks.case import PROVEN_RATIO
 from hinan.wire.checks.measured import best_measurement, runs_at_once
@@ -19,6 +23,11 @@ _NARROWER = (
 _NARROWER_IN_A_VM = (
     "something that several GPUs share is narrower; what, a VM cannot tell: a link of the physical machine may be among it",
     "stagger the ranks; the planner takes the measured rate",
+)
+_NODE_UNTOLD = (
+    "whether it is slow by itself, or what the GPUs of a node share is narrow, cannot be told: no source tells which of "
+    "them write to the same memory",
+    "join a source that tells the nodes (lspci -vvv or hwloc of the host); then look at this GPU's own links, or stagger",
 )
 _OWN_WAY_FIX = (
     "measure again; if it stays, read its links under load, and look for AER errors, a throttled GPU, and the node of its "
@@ -40,9 +49,13 @@ def expected_at_once(machine: Machine, gpu: Gpu) -> tuple[float | None, str]:
 
 def why_behind(machine: Machine, gpu: Gpu) -> tuple[str, str]:
     """Why a GPU had less than it should, and what to do about it."""
-    kept, fell = _neighbours(machine, gpu)
+    others = _others(machine, gpu)
+    kept = [other.gpu for other in others if other.kept and other.same_memory]
+    if not kept and any(other.kept and other.same_memory is None for other in others):
+        return _NODE_UNTOLD
     if not kept:
         return _NARROWER_IN_A_VM if machine.virtual else _NARROWER
+    fell = [other.gpu for other in others if other.fell and other.same_memory]
     whole = f"{_named(kept)} had {'its' if len(kept) == 1 else 'their'} part in the same run, into the same memory"
     own = f", or shares with {_named(fell)}" if fell else ""
     return f"{whole}: what is slow is on the way that only this GPU takes{own}", _OWN_WAY_FIX
@@ -52,16 +65,31 @@ def _named(gpus: list[Gpu]) -> str:
     return f"GPU{'s' if len(gpus) > 1 else ''} {' '.join(str(gpu.index) for gpu in gpus)}"
 
 
-def _neighbours(machine: Machine, gpu: Gpu) -> tuple[list[Gpu], list[Gpu]]:
-    """Of the GPUs whose state goes to the same node: who had what it should in this GPU's slowest run, and who had not."""
+class _Other(msgspec.Struct, frozen=True):
+    """Another GPU in the slowest run of one that fell behind.
+
+    same_memory: does its state go to the same node? None: no source tells. kept: it had its part, and at least as much as
+    the one that fell behind. fell: it had less than its part. One that had a part smaller than that is neither.
+    """
+
+    gpu: Gpu
+    same_memory: bool | None
+    kept: bool
+    fell: bool
+
+
+def _others(machine: Machine, gpu: Gpu) -> tuple[_Other, ...]:
     at = gpu.address or ""
     rates = min((run for run in runs_at_once(machine) if at in run), key=lambda run: run[at], default={})
     node = node_for_gpu(machine, gpu.index).node
-    kept: list[Gpu] = []
-    fell: list[Gpu] = []
+    found: list[_Other] = []
     for other in machine.gpus:
         rate = rates.get(other.address or "")
         expected, _ = expected_at_once(machine, other)
-        if other.address != gpu.address and rate and expected and node_for_gpu(machine, other.index).node == node:
-            (kept if rate >= PROVEN_RATIO * expected else fell).append(other)
-    return kept, fell
+        if other.address == gpu.address or not rate or not expected:
+            continue
+        its = node_for_gpu(machine, other.index).node
+        same = None if node is None or its is None else its == node
+        whole = rate >= PROVEN_RATIO * expected
+        found.append(_Other(other, same, kept=whole and rate >= rates[at], fell=not whole))
+    return tuple(found)

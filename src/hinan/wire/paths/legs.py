@@ -66,13 +66,10 @@ def _slowest(
 ) -> tuple[float | None, str | None]:
     """The slowest of links that completions cross [bytes/s], and its narrow end; None without the device's own link."""
     mps = mps_bytes or ASSUMED_MPS_BYTES
-    if own.fetch_bytes_per_s(mps) is None or any(link.hides_its_rate for link in links):
+    rates = {order: link.fetch_bytes_per_s(mps, as_built=as_built) for order, link in enumerate(links)}
+    if rates[links.index(own)] is None or any(link.hides_its_rate for link in links):
         return None, None
-    value, order = min(
-        (rate, order)
-        for order, link in enumerate(links)
-        if (rate := link.fetch_bytes_per_s(mps, as_built=as_built)) is not None
-    )
+    value, order = min((rate, order) for order, rate in rates.items() if rate is not None)
     return value, links[order].narrow_end(mps).address
 
 
