@@ -8,10 +8,10 @@ from wire_machines import machine as machine_of
 from wire_machines import report
 
 from hinan.wire.checks.case import Question
-from hinan.wire.facts.model import Machine, Role
+from hinan.wire.facts.model import Machine
 from hinan.wire.machine import sources
 from hinan.wire.paths.hotpath import paths_of
-from hinan.wire.paths.legs import Leg, direct, nearest
+from hinan.wire.paths.legs import Leg, devices_of, direct
 from hinan.wire.paths.peer import Meeting, Nearness, acs_known, distance
 from hinan.wire.show.render import render_legs
 from hinan.wire.show.report import report_gpu
@@ -120,9 +120,9 @@ def test_a_redirect_makes_a_drive_the_farther_one() -> None:
     for redirecting, near in (("42:02.0", "0000:46:00.0"), ("42:03.0", "0000:45:00.0")):
         at = text.index(f"\n{redirecting} ")
         found = sources.read_texts([text[:at] + text[at:].replace("ReqRedir-", "ReqRedir+", 1)])
-        assert getattr(nearest(found, GPU, Role.NVME), "address", None) == near
+        assert getattr(devices_of(found, found.gpus[0]).drive, "address", None) == near
     both = sources.read_texts([text.replace("ReqRedir-", "ReqRedir+")])
-    assert getattr(nearest(both, GPU, Role.NVME), "address", None) == "0000:45:00.0"
+    assert getattr(devices_of(both, both.gpus[0]).drive, "address", None) == "0000:45:00.0"
     assert distance(both, GPU, "0000:45:00.0") == -2
 
 

@@ -1,15 +1,18 @@
 """Lanes that a drive or NIC has lost: the third leg is slow, `check` says so, and the figures have both ceilings."""
 
+from typing import get_args
+
 import msgspec
 import pytest
 from wire_machines import report
 
+from hinan.cli.wire_options import Loaded
 from hinan.wire.checks.case import Question
 from hinan.wire.checks.check import check_machine
 from hinan.wire.checks.findings import Finding
 from hinan.wire.facts.model import Machine, Role
 from hinan.wire.machine import sample
-from hinan.wire.show.render import render
+from hinan.wire.show.render import render, render_legs
 
 DRIVE, NIC = "0000:13:00.0", "0000:14:00.0"
 
@@ -71,3 +74,82 @@ def test_a_link_of_the_gpu_is_told_as_the_gpus() -> None:
     """The uplink that GPU, drive and NIC share is one finding of the GPU, and none of the third leg."""
     (told,) = found(with_lanes(sample.machine(), 8, "0000:10:00.0"))
     assert (told.gpu, told.at) == (0, "10:00.0")
+
+
+UPLINK, PORT = "0000:10:00.0", "0000:11:01.0"
+STATE = 61_200_000_000
+
+
+def on_nvlink(machine: Machine) -> Machine:
+    """The machine whose GPUs reach RAM by a link of their own."""
+    return msgspec.structs.replace(machine, coherent_link="NVLink between GPU and CPU (a test)")
+
+
+def test_lanes_that_cost_nothing_are_said_to_cost_nothing() -> None:
+    """Eight of sixteen lanes above a drive that has four: the leg is no slower, and the words say so."""
+    (told,) = found(on_nvlink(with_drive_only(with_lanes(sample.machine(), 8, UPLINK))))
+    assert told.at == "10:00.0"
+    assert told.effect_s == 0.0
+    assert "takes no longer by them" in told.effect
+    assert "slots are free later" not in told.effect
+
+
+def with_drive_only(machine: Machine) -> Machine:
+    """The machine whose NICs are none."""
+    functions = {
+        a: msgspec.structs.replace(f, role=Role.OTHER) if f.role is Role.NIC else f for a, f in machine.functions.items()
+    }
+    return msgspec.structs.replace(machine, functions=functions)
+
+
+def test_each_faulty_link_names_its_own_loss() -> None:
+    """One lane of the drive and eight of its uplink: only the one lane is what the leg takes longer."""
+    machine = on_nvlink(with_drive_only(with_lanes(with_lanes(sample.machine(), 1, DRIVE), 8, UPLINK)))
+    costs = {told.at: told.effect_s for told in found(machine)}
+    whole = report(machine, state_bytes=STATE).legs[0]
+    assert whole.seconds is not None
+    assert whole.as_built_seconds is not None
+    assert costs == {"13:00.0": pytest.approx(whole.seconds - whole.as_built_seconds), "10:00.0": 0.0}
+
+
+def test_an_uplink_that_an_nvlink_gpu_does_not_need_is_its_devices() -> None:
+    """Its copies do not cross it; its drive's and NIC's do, so it is told once, and the report has their rows."""
+    machine = on_nvlink(with_lanes(sample.machine(), 1, UPLINK))
+    (told,) = found(machine)
+    assert (told.gpu, told.at) == (None, "10:00.0")
+    assert "the drive 13:00.0 and the NIC 14:00.0" in told.evidence
+    shown = "\n".join(render(report(machine), machine))
+    assert "13:00.0 from RAM, narrowest: 10:00.0" in shown
+    assert "14:00.0 from RAM, narrowest: 10:00.0" in shown
+    assert "peer to peer" not in shown
+    assert any(line.startswith("RAM to 13:00.0: ceiling 3.65 GB/s") for line in render_legs(report(machine)))
+
+
+def test_the_hops_of_a_leg_show_what_is_lost() -> None:
+    """The lanes in use stand beside those that there are, and the ceiling beside the one by capability."""
+    shown = render_legs(report(with_lanes(sample.machine(), 1, DRIVE)))
+    assert any("16 GT/s x1 of x4" in line and "<- narrowest" in line for line in shown)
+    assert sum("by capability, if nothing were lost" in line for line in shown) == 2
+    assert max(map(len, shown)) <= 100
+    assert not any(" of x" in line or "by capability" in line for line in render_legs(report(sample.machine())))
+
+
+def with_speed(machine: Machine, gt_s: float, address: str) -> Machine:
+    """The machine with this present speed at a function."""
+    function = machine.functions[address]
+    link = msgspec.structs.replace(function.link, now_gt_s=gt_s)
+    changed = {**machine.functions, address: msgspec.structs.replace(function, link=link)}
+    return msgspec.structs.replace(machine, functions=changed)
+
+
+def test_under_load_is_said_of_the_links_that_copies_cross() -> None:
+    """A drive's link, and an uplink that NVLink GPUs do not cross, may have been at rest; the GPU's uplink was not."""
+    for machine, address, counts in (
+        (sample.machine(), DRIVE, False),
+        (on_nvlink(sample.machine()), UPLINK, False),
+        (sample.machine(), UPLINK, True),
+    ):
+        slow = report(with_speed(machine, 2.5, address), under_load=True)
+        assert any(leg.runs_below_capability for leg in slow.legs) == counts
+    loaded = get_args(Loaded)[1]
+    assert "between GPUs and RAM" in loaded.help

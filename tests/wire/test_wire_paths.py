@@ -1,11 +1,15 @@
 """The hot path beside the evacuation: verdicts with reasons, shared hops, and what a virtual function shows."""
 
+import msgspec
 import pytest
 import wire_dumps as dumps
 
+from hinan.wire.checks.case import Question
 from hinan.wire.facts.model import Machine
 from hinan.wire.machine import sample, sources
 from hinan.wire.paths.hotpath import ROWS, Paths, lines, paths_of
+from hinan.wire.show.render import render, render_legs
+from hinan.wire.show.report import report_gpu
 
 NIC = """
 46:00.0 Infiniband controller [0207]: Mellanox Technologies MT2910 Family [ConnectX-7] [15b3:1021]
@@ -90,3 +94,36 @@ def test_the_table_fits() -> None:
     shown = lines(paths_of(machine, machine.gpus[0]))
     assert max(map(len, shown)) <= 100
     assert [row for row in ROWS if any(line.startswith(row) for line in shown)] == list(ROWS)
+
+
+def test_files_of_several_machines_join_no_gpu_with_a_device() -> None:
+    """A drive of one file is not the nearest of a GPU of another: which it is, is unknown, and why, in every view."""
+    why = "unknown: the sources may be of different machines"
+    redirecting = dumps.LSPCI_VVV.replace("ReqRedir-", "ReqRedir+")
+    machine = sources.read_texts([redirecting, dumps.HWLOC])
+    assert machine.mixed is not None
+    gpu = next(g for g in machine.gpus if g.address == "0000:43:00.0")
+    found = paths_of(machine, gpu)
+    assert (found.rdma, found.shared, found.shared_unknown) == (why, (), why.removeprefix("unknown: "))
+    hot, _, third = (way.cells for way in found.ways)
+    assert (hot[3], third[1]) == (why, why)
+    answer = report_gpu(machine, gpu, Question())
+    assert render_legs(answer) == [why]
+    doubtful = msgspec.structs.replace(sample.machine(), mixed="these files may not be of one machine")
+    for told, alone in ((doubtful, False), (sample.machine(), True)):
+        shown = render(report_gpu(told, told.gpus[0], Question()), told)
+        assert any("(no other GPU)" in line for line in shown) == alone
+    assert all(finding.code != "acs-redirect" for finding in answer.findings)
+    alone = sources.read_texts([redirecting])
+    assert "acs-redirect" in {f.code for f in report_gpu(alone, alone.gpus[0], Question()).findings}
+
+
+def test_an_nvlink_gpu_shares_no_port_with_its_evacuation() -> None:
+    """Its copies cross none: no star on the hot path, no hops of the evacuation, and "none" where they are named."""
+    machine = msgspec.structs.replace(sample.machine(), coherent_link="NVLink between GPU and CPU (a test)")
+    found = paths_of(machine, machine.gpus[0])
+    hot, evacuation, _ = found.ways
+    assert (found.shared, found.shared_unknown, evacuation.hops) == ((), None, ())
+    assert "*" not in hot.cells[1]
+    assert "12:00.0" in hot.cells[1]
+    assert "* shared by hot path and evacuation: none" in lines(found)

@@ -19,7 +19,7 @@ State = Annotated[str | None, typer.Option("--state", help="Bytes of one rank's 
 AsJson = Annotated[bool, typer.Option("--json", help="For programs; unknown is null.")]
 GpuOption = Annotated[str | None, typer.Option("--gpu", help="Index or PCI address.")]
 Buffer = Annotated[int | None, typer.Option("--buffer-node", min=0, help="NUMA node on which the buffer lies.")]
-Loaded = Annotated[bool, typer.Option("--under-load", help="The links were busy when they were read.")]
+Loaded = Annotated[bool, typer.Option("--under-load", help="The links between GPUs and RAM were busy when they were read.")]
 
 
 class Asked:

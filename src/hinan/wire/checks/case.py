@@ -15,6 +15,7 @@ from hinan.wire.facts.memo import remembered
 from hinan.wire.facts.model import Gpu, Machine
 from hinan.wire.paths.ends import read_under_load
 from hinan.wire.paths.path import Path, path_up
+from hinan.wire.paths.transport import coherent_link_of
 
 PROVEN_RATIO = 0.85
 IMPOSSIBLE_RATIO = 1.05  # MPS is often assumed, and 512 bytes instead of 256 are 4.5 % more
@@ -41,7 +42,8 @@ def judged(machine: Machine, question: Question) -> Machine:
 
 
 def _with_busy_links(machine: Machine) -> Machine:
-    crossed = {hop.address for address in machine.evacuating for hop in path_up(machine, address).hops}
+    over_pcie = [gpu for gpu in machine.gpus if gpu.off_bus is None and coherent_link_of(machine, gpu) is None]
+    crossed = {hop.address for gpu in over_pcie for hop in path_up(machine, gpu.address or "").hops}
     return read_under_load(machine, sorted(crossed))
 
 
@@ -49,7 +51,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU before the rules.
 
     ceiling: of its path [bytes/s], None where PCIe does not carry the copy. as_built: the same by capability alone, without
-    what is lost. proven: a measurement comes near the ceiling. mps_bytes: payload that the ceilings stand on.
+    what is lost. coherent: evidence that PCIe does not carry the copy. proven: a measurement comes near the ceiling.
+    mps_bytes: payload that the ceilings stand on.
     """
 
     machine: Machine
@@ -58,8 +61,14 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     question: Question
     ceiling: float | None
     as_built: float | None
+    coherent: str | None
     proven: bool
     mps_bytes: int = ASSUMED_MPS_BYTES
+
+    @property
+    def crossed(self) -> frozenset[str]:
+        """Addresses of the functions that the copies cross; none where they go over another link than PCIe."""
+        return frozenset() if self.coherent is not None else frozenset(hop.address for hop in self.path.hops)
 
     def loss_s(self, slow: float | None) -> float | None:
         """Seconds more than at the ceiling; None where a rate or the state is unknown."""

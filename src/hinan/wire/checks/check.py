@@ -32,12 +32,12 @@ def check_gpu(machine: Machine, gpu: Gpu, question: Question) -> tuple[Finding, 
     measured = best_measurement(machine, gpu, node_for_gpu(machine, gpu.index).near)
     proven = bool(measured and ceiling and PROVEN_RATIO * ceiling <= measured.bytes_per_s <= IMPOSSIBLE_RATIO * ceiling)
     case = Case(
-        machine=machine, gpu=gpu, path=path, question=question, ceiling=ceiling, as_built=as_built, proven=proven,
-        mps_bytes=mps_of(path.hops) or ASSUMED_MPS_BYTES,
+        machine=machine, gpu=gpu, path=path, question=question, ceiling=ceiling, as_built=as_built, coherent=coherent,
+        proven=proven, mps_bytes=mps_of(path.hops) or ASSUMED_MPS_BYTES,
     )  # fmt: skip
     if gpu.off_bus is not None:
         return tuple(_off_bus(case))  # whatever else is told of it is of another day
-    found = [*_node(case), *_ram(case), *_iommu(case, coherent), *_gds(case), *_acs(case), *check_legs.widths(case)]
+    found = [*_node(case), *_ram(case), *_iommu(case), *_gds(case), *_acs(case), *check_legs.widths(case)]
     if coherent is None:
         found = [
             *check_links.measured(case),
@@ -138,9 +138,9 @@ def _short_nodes(machine: Machine, state_bytes: int) -> list[Finding]:
     ]  # fmt: skip
 
 
-def _iommu(case: Case, coherent: str | None) -> Iterator[Finding]:
+def _iommu(case: Case) -> Iterator[Finding]:
     mode = iommu_before(case.machine, case.gpu.address)
-    if mode is IommuMode.TRANSLATED and coherent is None:
+    if mode is IommuMode.TRANSLATED and case.coherent is None:
         near = node_for_gpu(case.machine, case.gpu.index).near
         cost, effect_s = effects.translating(case.machine, case.gpu, near, case.ceiling, case.question.state_bytes)
         yield case.finding(
@@ -148,7 +148,7 @@ def _iommu(case: Case, coherent: str | None) -> Iterator[Finding]:
             f"GPUDirect Storage is not guaranteed; page-table walks on IOTLB misses, {cost}",
             "boot with iommu=pt (amd_iommu=pt is no option and is ignored), or off", effect_s,
         )  # fmt: skip
-    grace = is_c2c(coherent) and case.machine.cpu_arch in (None, "arm64", "aarch64")
+    grace = is_c2c(case.coherent) and case.machine.cpu_arch in (None, "arm64", "aarch64")
     if mode in (IommuMode.PASSTHROUGH, IommuMode.OFF) and grace:
         yield case.finding(
             "iommu-not-translating", case.gpu.address, f"the IOMMU is {mode.value} on a Grace-like machine",

@@ -1,7 +1,8 @@
 """Rules on the third leg: what a drive or NIC that takes the state from RAM crosses beside the GPU's own path.
 
 Promises:  no alarm for devices that are no leg of a checkpoint, nor for a card in a slot that has fewer lanes: only where
-           both ends of a link tell what they have. A device that serves several GPUs is told once.
+           both ends of a link tell what they have. A device that serves several GPUs is told once, and so is a link of
+           several devices. A leg is called slower only where it is.
 """
 
 from __future__ import annotations
@@ -13,27 +14,55 @@ from hinan.wire.checks.case import Case
 from hinan.wire.checks.check_links import both_ends_told, lost_lanes
 from hinan.wire.checks.findings import Finding
 from hinan.wire.facts.address import short_address
-from hinan.wire.facts.model import Role
-from hinan.wire.paths.ends import links_of
+from hinan.wire.facts.link import ASSUMED_MPS_BYTES, completion_ceiling_bytes_per_s
+from hinan.wire.facts.model import Function, Role
+from hinan.wire.paths.ends import PathLink, links_of
 from hinan.wire.paths.legs import devices_of, from_ram
-from hinan.wire.paths.path import path_up
+from hinan.wire.paths.path import mps_of, path_up
 
 
 def widths(case: Case) -> Iterator[Finding]:
-    """Lanes that are lost on the way of the nearest drive or the rail's NIC; those of the GPU's own links others tell."""
-    own = {hop.address for hop in case.path.hops}
-    for device in devices_of(case.machine, case.gpu):
-        leg = from_ram(case.machine, device.address)
-        word = "drive" if device.role is Role.NVME else "NIC"
-        for link in links_of(path_up(case.machine, device.address).hops):
-            lost = lost_lanes(link)
-            if lost is None or not both_ends_told(link) or any(end.address in own for end in link.ends):
-                continue
-            cap, now, at = lost
-            yield Finding(
-                code="width-below-capability", gpu=None, at=short_address(at),
-                evidence=f"link runs x{now} of x{cap}, on the way from RAM to the {word} {short_address(device.address)}",
-                effect="lanes are lost, the third leg takes longer, slots are free later; a width does not drop when idle",
-                effect_s=effects.more_s(case.question.state_bytes, leg.ceiling_bytes_per_s, leg.as_built_bytes_per_s),
-                fix="reseat the card or riser, check slot bifurcation",
-            )  # fmt: skip
+    """Lanes that are lost on the way of the nearest drive or the rail's NIC; what copies cross too, others tell."""
+    devices = devices_of(case.machine, case.gpu).named
+    ways = {device.address: links_of(path_up(case.machine, device.address).hops) for device in devices}
+    links = {link.key: link for way in ways.values() for link in way}
+    for link in links.values():
+        lost = lost_lanes(link)
+        if lost is None or not both_ends_told(link) or any(end.address in case.crossed for end in link.ends):
+            continue
+        cap, now, at = lost
+        behind = [device for device in devices if link.key in {each.key for each in ways[device.address]}]
+        names = " and ".join(f"the {_WORDS[device.role]} {short_address(device.address)}" for device in behind)
+        slower = [_slower(case, link, now, device) for device in behind]
+        costs = [effects.more_s(case.question.state_bytes, *rates) for rates in slower if rates is not None]
+        told = [cost for cost in costs if cost is not None]
+        yield Finding(
+            code="width-below-capability", gpu=None, at=short_address(at),
+            evidence=f"link runs x{now} of x{cap}, on the way from RAM to {names}",
+            effect=f"lanes are lost, {_effect(slower)}; a width does not drop when idle",
+            effect_s=max(told, default=None),
+            fix="reseat the card or riser, check slot bifurcation",
+        )  # fmt: skip
+
+
+_WORDS = {Role.NVME: "drive", Role.NIC: "NIC"}
+
+
+def _slower(case: Case, link: PathLink, lanes: int, device: Function) -> tuple[float, float] | None:
+    """What a device's leg does [bytes/s] if nothing but these lanes of this link is lost, and if nothing is.
+
+    Each link by itself, so that two that are faulty do not both name what one of them costs. None: not known.
+    """
+    built = from_ram(case.machine, device.address).as_built_bytes_per_s
+    mps = mps_of(path_up(case.machine, device.address).hops) or ASSUMED_MPS_BYTES
+    alone = completion_ceiling_bytes_per_s(link.cap_gt_s, lanes, completion_bytes=mps)
+    return (min(alone, built), built) if alone is not None and built is not None else None
+
+
+def _effect(legs: list[tuple[float, float] | None]) -> str:
+    """The words for what the lanes of one link do to the legs that cross it."""
+    if any(leg is not None and leg[0] < leg[1] for leg in legs):
+        return "the third leg takes longer, slots are free later"
+    if None in legs:
+        return "what that costs the third leg is not known"
+    return "the third leg takes no longer by them: another link of it is no wider"

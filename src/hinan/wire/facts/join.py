@@ -19,6 +19,8 @@ NCCL = "NCCL topology"
 _IDENTITY = ("device_id", "class_code")
 _FIXED = ("numa_node", "mps_bytes", "acs", "buses", "iommu_mode", "gpudirect")
 _ARE_NOT, _MAY_NOT_BE = "these files are not of one machine", "these files may not be of one machine"
+OF_SEVERAL_MACHINES = "the sources may be of different machines"
+"""Why nothing is said that joins one device with another: short, where `Machine.mixed` has the evidence."""
 _FIXED_LINK = ("cap_gt_s", "cap_width")
 
 

@@ -1,7 +1,8 @@
 """`hinan wire --paths`: the hot path of training beside the evacuation, and the third leg that leaves the host.
 
 Owns:      five rows for three ways, and which hops they share.
-Promises:  "possible", "unproven" and "no" are told apart, with the reason; a driver's word is not proof.
+Promises:  "possible", "unproven" and "no" are told apart, with the reason; a driver's word is not proof. A GPU that reaches
+           RAM otherwise shares no PCIe port with its evacuation, and which drive and NIC are meant, `legs` says.
 """
 
 from __future__ import annotations
@@ -11,13 +12,12 @@ import textwrap
 import msgspec
 
 from hinan.wire.facts.address import short_address
-from hinan.wire.facts.model import Function, Gpu, Machine, Role
+from hinan.wire.facts.model import Function, Gpu, Machine
 from hinan.wire.facts.nics import has_rdma
 from hinan.wire.machine.sriov import is_called_virtual
-from hinan.wire.paths.legs import from_ram, nearest
+from hinan.wire.paths.legs import Devices, devices_of, from_ram
 from hinan.wire.paths.path import Path, path_up
 from hinan.wire.paths.peer import Crossing, Meeting, crossing, nearness, redirecting_ports
-from hinan.wire.paths.rail import nic_on_bus
 from hinan.wire.paths.transport import coherent_link_of, shared_memory_of
 
 ROWS = ("what is carried", "route", "CPU", "NIC or DPU", "aim of speed")
@@ -32,33 +32,46 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Paths(msgspec.Struct, frozen=True, kw_only=True):
-    """The three ways, GPUDirect RDMA's verdict, hops that the hot path and the evacuation share, and SR-IOV lines."""
+    """The three ways, GPUDirect RDMA's verdict, hops that the hot path and the evacuation share, and SR-IOV lines.
+
+    shared_unknown: why nobody can say which hops these are; None: `shared` is all that is known to be.
+    """
 
     ways: tuple[Way, ...]
     rdma: str
     shared: tuple[str, ...]
+    shared_unknown: str | None
     virtual_functions: tuple[str, ...]
 
 
 def paths_of(machine: Machine, gpu: Gpu) -> Paths:
     """The comparison for one GPU."""
-    nic = machine.functions.get(nic_on_bus(machine, gpu.index) or "")
-    nvme = nearest(machine, gpu.address, Role.NVME)
-    to_nic = _hot_way(machine, gpu, nic)
-    up = path_up(machine, gpu.address) if gpu.address else Path((), False)
+    devices = devices_of(machine, gpu)
+    to_nic = _hot_way(machine, gpu, devices.nic)
+    coherent = coherent_link_of(machine, gpu)
+    up = path_up(machine, gpu.address) if gpu.address and coherent is None else Path((), False)
     to_ram = tuple(hop.address for hop in up.hops)
     shared = tuple(hop for hop in to_ram if hop in _hops(to_nic))
     ways = (
-        _hot(machine, gpu, to_nic, frozenset(shared)),
+        _hot(machine, gpu, to_nic, devices, frozenset(shared)),
         _evacuation(machine, gpu, up, frozenset(shared)),
-        _third(machine, nic, nvme),
+        _third(machine, devices),
     )
     return Paths(
         ways=ways,
-        rdma=_rdma(machine, gpu, nic),
+        rdma=_rdma(machine, gpu, devices),
         shared=shared,
+        shared_unknown=_shared_unknown(devices, to_nic, up, coherent),
         virtual_functions=_sriov(machine),
     )
+
+
+def _shared_unknown(devices: Devices, to_nic: Crossing, up: Path, coherent: str | None) -> str | None:
+    if coherent is not None:
+        return None
+    if devices.unknown is not None:
+        return devices.unknown
+    return None if _hops(to_nic) and up.hops else "one of the two ways is not known"
 
 
 def _names(hops: tuple[str, ...], shared: frozenset[str] = frozenset()) -> str:
@@ -77,7 +90,7 @@ def _hops(way: Crossing) -> tuple[str, ...]:
     return tuple(hop.address for hop in (*way.up, *way.down))
 
 
-def _hot(machine: Machine, gpu: Gpu, way: Crossing, shared: frozenset[str]) -> Way:
+def _hot(machine: Machine, gpu: Gpu, way: Crossing, devices: Devices, shared: frozenset[str]) -> Way:
     function = machine.functions.get(gpu.address or "")
     links = function.nvlinks if function else None
     told = {label for other, label in gpu.relations.items() if other.startswith("GPU")}
@@ -86,13 +99,14 @@ def _hot(machine: Machine, gpu: Gpu, way: Crossing, shared: frozenset[str]) -> W
     hops = _hops(way)
     parts = [tuple(hop.address for hop in side) for side in (way.up, way.down)] if way.at_root else [hops]
     outside = " > root complex > ".join(_names(part, shared) for part in parts) if hops else "GPU to NIC unknown"
+    missing = f"unknown: {devices.unknown}" if devices.unknown else "no NIC is known"
     return Way(
         name="hot path (training)",
         cells=(
             "gradients, activations, parameters, every step",
             f"GPU to GPU: {inside}. Other hosts: {outside}",
             "bypassed with GPUDirect RDMA; else crossed through a bounce buffer",
-            "crossed towards other hosts" if hops else "no NIC is known",
+            "crossed towards other hosts" if hops else missing,
             "every microsecond counts: the step waits for it",
         ),
         hops=hops,
@@ -120,9 +134,10 @@ def _evacuation(machine: Machine, gpu: Gpu, path: Path, shared: frozenset[str]) 
     )
 
 
-def _third(machine: Machine, nic: Function | None, nvme: Function | None) -> Way:
+def _third(machine: Machine, devices: Devices) -> Way:
     routes = []
-    for device, word in ((nvme, "RAM to NVMe"), (nic, "RAM to NIC or DPU to target")):
+    missing = f"unknown: {devices.unknown}" if devices.unknown else "no drive and no NIC are known"
+    for device, word in ((devices.drive, "RAM to NVMe"), (devices.nic, "RAM to NIC or DPU to target")):
         if device is not None:
             leg = from_ram(machine, device.address)
             gap = "? > " if leg.at_root is None else ""
@@ -131,25 +146,25 @@ def _third(machine: Machine, nic: Function | None, nvme: Function | None) -> Way
         name="third leg (RAM to safety)",
         cells=(
             "the same image, in the background",
-            "; ".join(routes) or "no drive and no NIC are known",
+            "; ".join(routes) or missing,
             "cores read, digest and send; DRAM is read again",
             "crossed on the way to the target; not for a local drive",
             "done before the next image needs the slot; paced, lowest priority",
         ),
-        hops=tuple(from_ram(machine, nic.address).crossed) if nic is not None else (),
+        hops=tuple(from_ram(machine, devices.nic.address).crossed) if devices.nic is not None else (),
     )
 
 
-def _rdma(machine: Machine, gpu: Gpu, nic: Function | None) -> str:
+def _rdma(machine: Machine, gpu: Gpu, devices: Devices) -> str:
     """Is GPUDirect RDMA between the GPU and its nearest NIC possible?"""
     if gpu.off_bus is not None:
         return "no: the GPU does not answer on the bus"
-    function = machine.functions.get(gpu.address or "")
+    nic, function = devices.nic, machine.functions.get(gpu.address or "")
     near = {label for other, label in gpu.relations.items() if not other.startswith("GPU")}
-    if nic is None and not near:
-        return "unknown: no NIC is known"
     if function is not None and function.gpudirect is False:
         return "no: the driver does not offer it (gdr=0)"
+    if devices.unknown is not None or (nic is None and not near):
+        return f"unknown: {devices.unknown or 'no NIC is known'}"
     if nic is None or gpu.address is None:
         return f"possible, unproven: topo -m says {', '.join(sorted(near))}; the label is no bandwidth"
     able = has_rdma(nic)
@@ -207,7 +222,9 @@ def lines(found: Paths, width: int = 100) -> list[str]:
         for order in range(max(map(len, cells))):
             text = "".join(f"{cell[order] if order < len(cell) else '':<{each + 2}}" for cell in cells)
             out.append(f"{name if order == 0 else '':<{first}}{text}".rstrip())
-    shared = ", ".join(map(short_address, found.shared)) or "none known"
+    shared = f"unknown: {found.shared_unknown}" if found.shared_unknown else (
+        ", ".join(map(short_address, found.shared)) or "none"
+    )  # fmt: skip
     out += ["", *textwrap.wrap(f"* shared by hot path and evacuation: {shared}", width)]
     out += textwrap.wrap(f"GPUDirect RDMA: {found.rdma}", width)
     return out + [f"SR-IOV: {row}"[:width] for row in found.virtual_functions or ("no virtual function is known",)]

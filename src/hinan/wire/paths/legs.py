@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from hinan.wire.facts.join import OF_SEVERAL_MACHINES
 from hinan.wire.facts.link import ASSUMED_MPS_BYTES
 from hinan.wire.facts.model import Function, Gpu, Machine, Role
 from hinan.wire.machine.sriov import is_virtual
@@ -79,7 +80,7 @@ def from_ram(machine: Machine, device: str) -> Leg:
     ceiling, narrow = fetch_ceiling(path)
     built, _ = fetch_ceiling(path, as_built=True)
     return Leg(
-        name="RAM to device", device=device, crossed=tuple(hop.address for hop in reversed(path.hops)),
+        name="from RAM", device=device, crossed=tuple(hop.address for hop in reversed(path.hops)),
         ceiling_bytes_per_s=ceiling, as_built_bytes_per_s=built, narrowest=narrow, ends=(device,),
         at_root=0 if path.complete else None, why=path.why,
     )  # fmt: skip
@@ -148,15 +149,31 @@ def _why(machine: Machine, gpu: str, device: str) -> str:
     return f"stays below {bridge.removeprefix('0000:')} ({state})"
 
 
-def devices_of(machine: Machine, gpu: Gpu) -> tuple[Function, ...]:
-    """The nearest drive and the NIC of the GPU's rail; none where the files may be of several machines."""
+class Devices(msgspec.Struct, frozen=True, kw_only=True):
+    """The drive and the NIC that take a GPU's state from RAM; None: none is known.
+
+    unknown: why nobody can say which these are. Then none is named, and none is said to be missing.
+    """
+
+    drive: Function | None = None
+    nic: Function | None = None
+    unknown: str | None = None
+
+    @property
+    def named(self) -> tuple[Function, ...]:
+        """Those that are known, the drive first."""
+        return tuple(device for device in (self.drive, self.nic) if device is not None)
+
+
+def devices_of(machine: Machine, gpu: Gpu) -> Devices:
+    """The nearest drive and the NIC of the GPU's rail; whoever names a drive or NIC beside a GPU asks here."""
     if machine.mixed is not None:
-        return ()
+        return Devices(unknown=OF_SEVERAL_MACHINES)
     nic = machine.functions.get(nic_on_bus(machine, gpu.index) or "")
-    return tuple(device for device in (nearest(machine, gpu.address, Role.NVME), nic) if device is not None)
+    return Devices(drive=_nearest(machine, gpu.address, Role.NVME), nic=nic)
 
 
-def nearest(machine: Machine, gpu: str | None, role: Role) -> Function | None:
+def _nearest(machine: Machine, gpu: str | None, role: Role) -> Function | None:
     """The device of this role nearest to the GPU: same switch first, then same node, then by address."""
     node = machine.functions[gpu].numa_node if gpu in machine.functions else None
     near = []

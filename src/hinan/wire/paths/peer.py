@@ -153,7 +153,9 @@ def distance(machine: Machine, one: str, other: str) -> int | None:
 
 
 def same_switch(machine: Machine, device: str, roles: Iterable[Role]) -> tuple[Function, ...]:
-    """Devices of these roles that share a switch with `device`, nearest first."""
+    """Devices of these roles that share a switch with `device`, nearest first; none where nobody knows of which machine."""
+    if machine.mixed is not None:
+        return ()
     wanted = set(roles)
     found = []
     for function in machine.functions.values():

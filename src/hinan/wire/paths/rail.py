@@ -14,6 +14,7 @@ import re
 import msgspec
 
 from hinan.wire.facts.address import short_address
+from hinan.wire.facts.join import OF_SEVERAL_MACHINES
 from hinan.wire.facts.memo import remembered
 from hinan.wire.facts.model import Function, Gpu, Machine, Role
 from hinan.wire.facts.nics import best, usable
@@ -47,7 +48,7 @@ def nic_for_gpu(machine: Machine, index: int) -> Rail:
     if gpu is None:
         return Rail(None, f"there is no GPU {index}")
     if machine.mixed is not None:
-        return Rail(None, "the sources may be of different machines")
+        return Rail(None, OF_SEVERAL_MACHINES)
     return _in_turns(machine, gpu, labels=True)
 
 

@@ -103,8 +103,7 @@ def _own_end(hop: Hop, below: Hop) -> str:
 
 def _link(hop: Hop, segment: Segment, report: Report) -> str:
     if hop.cap_gt_s is not None:
-        now = "" if hop.now_gt_s in (None, hop.cap_gt_s) else f" (now {hop.now_gt_s:g})"
-        text = f"{hop.cap_gt_s:g} GT/s{now} x{hop.width if hop.width is not None else '?'}"
+        text = _speed_and_lanes(hop)
     elif hop.now_gt_s is not None:
         text = f"{hop.now_gt_s:g} GT/s x{hop.width or '?'} as read now, capability unknown"
     elif segment.port is not None and segment.port.cap_gt_s is not None:
@@ -119,11 +118,19 @@ def _link(hop: Hop, segment: Segment, report: Report) -> str:
     return f"{text}, {mps:<12}   ceiling {gigabytes(segment.ceiling_bytes_per_s)}"
 
 
+def _speed_and_lanes(hop: Hop) -> str:
+    """Capability, and what the link has of it now; for a hop whose capability is known."""
+    now = "" if hop.now_gt_s in (None, hop.cap_gt_s) else f" (now {hop.now_gt_s:g})"
+    lost = f" of x{hop.cap_width}" if hop.cap_width is not None and (hop.width or 0) < hop.cap_width else ""
+    return f"{hop.cap_gt_s:g} GT/s{now} x{hop.width if hop.width is not None else '?'}{lost}"
+
+
 def _shared(hop: Hop, machine: Machine) -> str:
     roles = {short_address(a): f.role.value for a, f in machine.functions.items()}
     words = {"gpu": "GPU", "nvme": "NVMe", "nic": "NIC"}
     named = [f"{words.get(roles.get(address, ''), '')} {address}".strip() for address in hop.shared_with]
-    alone = "" if any(name.startswith("GPU") for name in named) else " (no other GPU)"
+    several = any(name.startswith("GPU") for name in named) or machine.mixed is not None
+    alone = "" if several else " (no other GPU)"
     return ", ".join(named) + alone
 
 
@@ -182,23 +189,32 @@ def render_legs(report: Report) -> list[str]:
     """Every leg hop by hop: `hinan wire --legs`."""
     lines: list[str] = []
     for leg in report.legs:
-        rate = gigabytes(leg.ceiling_bytes_per_s)
-        lines += [f"GPU to {leg.device}, {leg.name}: ceiling {rate} {seconds(leg.seconds)}".rstrip()]
+        way = f"RAM to {leg.device}" if leg.name == "from RAM" else f"GPU to {leg.device}, {leg.name}"
+        rates = [(leg.ceiling_bytes_per_s, leg.seconds, "")]
+        if leg.runs_below_capability:
+            rates.append((leg.as_built_bytes_per_s, leg.as_built_seconds, f", {BY_CAPABILITY}"))
+        lines += [
+            f"{way}: ceiling {gigabytes(rate)} {seconds(duration_s)}".rstrip() + why for rate, duration_s, why in rates
+        ]
         lines += textwrap.wrap(leg.why, WIDTH, initial_indent="  ", subsequent_indent="  ")
         for order, hop in enumerate(leg.hops):
             if order == leg.at_root:
                 lines.append(f"  root complex{', RAM' if leg.name == 'via RAM' else ''}")
             node = f"node {hop.node}" if hop.node is not None else "node ?"
-            speed = f"{hop.cap_gt_s:g} GT/s x{hop.cap_width or '?'}" if hop.cap_gt_s else "link unknown"
+            speed = _speed_and_lanes(hop) if hop.cap_gt_s else "link unknown"
             mps = f"MPS {hop.mps}" if hop.mps else "MPS ?"
             mark = "   <- narrowest" if hop.address == leg.narrowest else ""
-            lines.append(f"  {hop.address:<13} {hop.kind:<16} {speed:<14} {mps:<8} {node:<8}{mark}")
+            lines.append(f"  {hop.address:<13} {hop.kind:<16} {speed:<22} {mps:<8} {node:<8}{mark}")
             if hop.shared_with:
                 lines += textwrap.wrap(
                     f"shared with {', '.join(hop.shared_with)}", WIDTH, initial_indent=" " * 16, subsequent_indent=" " * 16
                 )
         lines.append("")
-    return [clip(line.rstrip()) for line in lines] or ["no drive and no NIC is known"]
+    return [clip(line.rstrip()) for line in lines] or [_no_legs(report)]
+
+
+def _no_legs(report: Report) -> str:
+    return f"unknown: {report.legs_unknown}" if report.legs_unknown else "no drive and no NIC is known"
 
 
 def sentence(finding: Finding) -> str:

@@ -24,7 +24,7 @@ from hinan.wire.facts.link import ASSUMED_MPS_BYTES
 from hinan.wire.facts.model import Function, Gpu, Machine, Port, Role
 from hinan.wire.facts.placement import node_for_gpu
 from hinan.wire.paths.ends import links_of
-from hinan.wire.paths.legs import Leg, devices_of, direct, via_ram
+from hinan.wire.paths.legs import Leg, devices_of, direct, from_ram, via_ram
 from hinan.wire.paths.path import Path, mps_of, path_ceiling, path_up, sharers
 from hinan.wire.paths.rail import nic_for_gpu
 from hinan.wire.paths.shares import known_shares, share_label, shares_at_once
@@ -63,7 +63,10 @@ class Named(msgspec.Struct, frozen=True):
 
 
 class LegReport(msgspec.Struct, frozen=True, kw_only=True):
-    """GPU to a drive or NIC: peer to peer or via RAM, hop by hop; `at_root` hops come before the root complex."""
+    """GPU to a drive or NIC: peer to peer or via RAM, hop by hop; `at_root` hops come before the root complex.
+
+    Of a GPU that reaches RAM otherwise: from RAM, the one way of its state that is known to be PCIe.
+    """
 
     name: str
     device: str
@@ -116,6 +119,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     reported_bytes_per_s: float | None
     nic: str | None
     legs: tuple[LegReport, ...]
+    legs_unknown: str | None  # why nobody can say which legs there are; None: no others than `legs`
     gpus: int  # that evacuate: those that answer on the bus
     virtual: tuple[str, ...]
     sources: tuple[str, ...]
@@ -186,7 +190,8 @@ def report_gpu(machine: Machine, gpu: Gpu, question: Question) -> Report:
         coherent_link=coherent,
         reported_bytes_per_s=machine.coherent_bytes_per_s if coherent else None,
         nic=nic_for_gpu(machine, gpu.index).nic,
-        legs=_legs(machine, gpu, question) if not coherent else (),
+        legs=_legs(machine, gpu, question),
+        legs_unknown=_legs_unknown(machine, gpu),
         gpus=sum(each.off_bus is None for each in machine.gpus),
         virtual=machine.virtual,
         sources=machine.sources,
@@ -216,7 +221,8 @@ def report_without_gpu(machine: Machine, question: Question) -> Report:
         measured_seconds=None, measured_by=None,
         iommu=machine.iommu_mode.value if machine.iommu_mode else None,
         iommu_groups=machine.has_iommu_groups, coherent_link=machine.coherent_link,
-        reported_bytes_per_s=None, nic=None, legs=(), gpus=0, virtual=machine.virtual, sources=machine.sources,
+        reported_bytes_per_s=None, nic=None, legs=(), legs_unknown=None, gpus=0, virtual=machine.virtual,
+        sources=machine.sources,
         notes=("no GPU is known on this machine", *machine.notes),
     )  # fmt: skip
 
@@ -274,17 +280,22 @@ def _hop(machine: Machine, function: Function, ends: tuple[str, ...], rates: Map
 
 
 def _legs(machine: Machine, gpu: Gpu, question: Question) -> tuple[LegReport, ...]:
-    """To the nearest drive and the NIC of its rail, both ways each.
-
-    None for a GPU that does not answer.
-    """
+    """To the nearest drive and the NIC of its rail, both ways each; none where `_legs_unknown` says why."""
     if gpu.address is None or gpu.off_bus is not None:
         return ()
     found = []
-    for device in devices_of(machine, gpu):
-        ways = (direct(machine, gpu.address, device.address), via_ram(machine, gpu.address, device.address))
+    for device in devices_of(machine, gpu).named:
+        ways: tuple[Leg, ...] = (from_ram(machine, device.address),)
+        if coherent_link_of(machine, gpu) is None:
+            ways = (direct(machine, gpu.address, device.address), via_ram(machine, gpu.address, device.address))
         found += [_leg(machine, leg, question) for leg in ways]
     return tuple(found)
+
+
+def _legs_unknown(machine: Machine, gpu: Gpu) -> str | None:
+    if gpu.off_bus is not None:
+        return "the GPU does not answer on the bus"
+    return NO_ADDRESS if gpu.address is None else devices_of(machine, gpu).unknown
 
 
 def _leg(machine: Machine, leg: Leg, question: Question) -> LegReport:
