@@ -6,10 +6,11 @@ from pathlib import Path
 import msgspec
 import pytest
 import wire_dumps as dumps
+from test_wire_coherent import GRACE
 from wire_machines import machine as machine_of
 from wire_machines import report
 
-from hinan.wire.facts.model import IommuMode, Machine, Role
+from hinan.wire.facts.model import IomemRange, IommuMode, Machine, Role
 from hinan.wire.machine import capture, sample, sources
 from hinan.wire.show import picture
 from hinan.wire.show.explain import Explanation, Told, explain, lines
@@ -136,6 +137,67 @@ def test_the_walk_is_that_of_x86(changes: dict[str, str]) -> None:
     assert found.walks == ()
     assert "root[" not in "\n".join(lines(found))
     assert explained(sample.machine()).walks
+
+
+def test_a_sender_that_is_a_gpu_is_that_gpu() -> None:
+    """Named by --device or by --gpu, its copies go over the same link; a drive beside it has none."""
+    machine = coherent(sample.machine(), "NVLink between GPU and CPU (a test)")
+    for gpu in machine.gpus[:2]:
+        found = explain(machine, machine.gpus[0], ADDRESS, size_bytes=256, told=GIVEN, device=gpu.address)
+        assert (found.requester, found.coherent_link) == (gpu.address, "NVLink between GPU and CPU (a test)")
+        assert (found.route, found.packets) == (None, ())
+
+
+@pytest.mark.parametrize("gpu", ["GH100 [GH200 120GB / 480GB] [10de:2342]", "GH100 [H100 PCIe] [10de:2331]"])
+def test_lspci_tells_a_grace_host_by_its_gpus_or_ports(gpu: str) -> None:
+    """It names no CPU: NVLink-C2C or Grace's own root ports say that VT-d's tables are not there."""
+    port, ours = GRACE, GRACE.replace("[10de:22b2]", "[8086:352a]")
+    for text in (port, ours) if "GH200" in gpu else (port,):
+        found = explained(machine_of(text.replace("GH100 [GH200 120GB / 480GB] [10de:2342]", gpu)))
+        assert (found.walks, found.no_walk) == ((), "the CPU's tables are not those of x86")
+    x86 = explained(machine_of(ours.replace("GH100 [GH200 120GB / 480GB] [10de:2342]", "GH100 [H100 PCIe] [10de:2331]")))
+    assert x86.walks
+
+
+def test_the_reason_without_a_walk_is_the_one_that_holds() -> None:
+    """One of three, not all."""
+    machine = sample.machine()
+    wide = explained(machine, address=1 << 50)
+    assert wide.no_walk == "the address is above 48 bits, which four levels do not hold"
+    unread = explain(machine, machine.gpus[0], None, size_bytes=256, told=GIVEN)
+    assert unread.no_walk == "the physical address is not known"
+    for found in (wide, unread):
+        head = next(line for line in lines(found) if line.startswith("4. IOMMU"))
+        assert f"no walk: {found.no_walk}".startswith(head.partition("; ")[2])
+
+
+def test_a_gpu_without_an_address_is_called_by_its_number() -> None:
+    """topo -m alone: the GPU is known, its requester ID is not, and a number of zeros is not passed off as one."""
+    shown = " ".join(" ".join(lines(explained(machine_of(dumps.TOPO)))).split())
+    assert "on the way of GPU 0, whose address is not known" in shown
+    assert "root[?] context[?]" in shown
+    assert "requester unknown, written as 0000" in shown
+    assert not any("root[?]" in line or "requester unknown" in line for line in lines(explained(sample.machine())))
+
+
+def test_a_port_is_no_endpoint() -> None:
+    """A port that writes (an interrupt, say) has an upstream side."""
+    for device, words in (("0000:10:00.0", "upstream side"), ("0000:13:00.0", "an endpoint has one way out")):
+        route = explained(sample.machine(), device).route
+        assert route is not None
+        assert words in route.steps[0].why
+
+
+def test_an_iova_claims_no_range() -> None:
+    """Where the IOMMU translates, /proc/iomem holds the number only if it is the physical one."""
+    ranges = (IomemRange(0x100000000, 0x7FFFFFFFFF, "System RAM"),)
+    plain = msgspec.structs.replace(sample.machine(), iomem=ranges)
+    found = explained(with_mode(plain, IommuMode.TRANSLATED))
+    assert (found.is_physical, found.labels["iomem"]) == (None, "illustration")
+    assert any("claimant, if this is the physical address (illustration)" in line for line in lines(found))
+    known = explained(plain)
+    assert (known.is_physical, known.labels["iomem"]) == (True, "reported")
+    assert not any("if this is the physical" in line for line in lines(known))
 
 
 def test_the_picture_of_a_coherent_gpu_names_its_link() -> None:

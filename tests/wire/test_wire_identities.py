@@ -109,6 +109,8 @@ def test_capture_names_disputed_interfaces_after_no_mac() -> None:
         ("Service Tag: 7ABC123", "7ABC123"), ("service_tag=7ABC123", "7ABC123"), ("Asset Tag 12345", "12345"),
         ("uuid 4c4c4544003710528033b7c04f564d32", "4c4c4544"), ("4C4C4544003710528033B7C04F564D32", "4C4C4544"),
         ("guid 0cc47a0300123456", "0cc47a"), ("node_guid: 0x0cc47a0300123456", "0cc47a"), ("MAC 0cc47a123456", "0cc47a"),
+        ("eui.0025388b11b2a3b4", "0025388b"), ("serialno 7", " 7"), ("chassis no 12345", "12345"),
+        ("Serial: QWERTY", "QWERTY"),
     ],
 )  # fmt: skip
 def test_capture_replaces_serial_numbers_in_every_spelling(words: str, secret: str) -> None:
@@ -143,6 +145,10 @@ def test_a_virtio_nic_is_known_by_name(tmp_path: Path) -> None:
 
 def test_plain_words_are_no_serial_numbers() -> None:
     """What only looks like one stays: words that begin alike, checksums of runs, product names."""
+    for words in (
+        "Serial Attached SCSI controller", "Serial controller: ASPEED", "USB to Serial adapter", "Serial RapidIO",
+    ):  # fmt: skip
+        assert words in capture.write(Machine(notes=(words,)))
     for words in ("serialized copies", "no tag", "sn1 a", "run 0badc0de", "Tesla V100-SXM2-32GB", "asset tags are kept"):
         assert words in capture.write(Machine(notes=(words,)))
 

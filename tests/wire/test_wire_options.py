@@ -28,6 +28,8 @@ def run(*arguments: str) -> str:
         (("--gpu", "3", "check", "--sample"), "--gpu before `check` would have no effect"),
         (("--json", "check", "--sample"), "--json before `check` would have no effect"),
         (("--state", "1GB", "explain", "0x1000"), "--state before `explain`"),
+        (("explain", "0x1000", "--sample", "--gpu", "1", "--device", "13:00.0"), "leave one of them out"),
+        (("explain", "0x1000", "--sample", "--size", "0"), "--size 0 carries nothing"),
         (("--sample", "capture"), "--sample before `capture`"),
         (("--sample", "dma", "0x1000"), "--sample before `dma`"),
         (("--under-load", "--all", "check"), "--all and --under-load before `check`"),
@@ -61,3 +63,16 @@ def test_all_as_json_is_a_list_of_gpus_even_of_none(tmp_path: Path) -> None:
     (tmp_path / "dump").write_text(dumps.NUMACTL)
     assert json.loads(run("--from", str(tmp_path / "dump"), "--all", "--json")) == {"gpus": []}
     assert len(json.loads(run("--sample", "--all", "--json"))["gpus"]) == 8
+
+
+def test_a_file_may_be_called_like_standard_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`./-` is a file, as for every other tool; `-` alone is where the answer goes."""
+    monkeypatch.chdir(tmp_path)
+    run("--sample", "--svg", "./-")
+    assert (tmp_path / "-").read_text().startswith("<svg")
+    dump = tmp_path / "dump"
+    dump.write_text(dumps.LSPCI_VVV)
+    run("capture", "--from", str(dump), "-o", "./-")
+    assert "hinan_wire" in (tmp_path / "-").read_text()
+    with pytest.raises(ConfigError, match="standard output"):
+        run("--sample", "--svg", "-")

@@ -28,6 +28,7 @@ from hinan.cli.wire_options import (
     gpu_of,
     machine_of,
     node_of,
+    out_path,
     refuse_before_verb,
     refuse_unused,
     show,
@@ -60,8 +61,13 @@ def wire(
     under_load: Loaded = False,
     paths: Annotated[bool, typer.Option("--paths", help="The hot path of training beside the evacuation.")] = False,
     legs: Annotated[bool, typer.Option("--legs", help="GPU to NVMe and NIC, hop by hop; with --json everything.")] = False,
-    svg: Annotated[Path | None, typer.Option("--svg", help="Draw the path into this file.")] = None,
-    html: Annotated[Path | None, typer.Option("--html", help="Write a page with the picture and the figures.")] = None,
+    svg: Annotated[
+        Path | None, typer.Option("--svg", metavar="PATH", parser=out_path, help="Draw the path into this file.")
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="PATH", parser=out_path, help="Write a page with the picture and the figures."),
+    ] = None,
 ) -> None:
     """The path of a checkpoint from GPU memory to host RAM: hops, ceiling, sharers, seconds.
 
@@ -184,7 +190,14 @@ def _nothing_found(gpus: int, sources: tuple[str, ...]) -> str:
 def capture(
     context: typer.Context,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="File to write (-: standard output); machine.json, if there is none.")
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="PATH",
+            parser=out_path,
+            help="File to write (-: standard output); machine.json, if there is none.",
+        ),
     ] = None,
     sources: From = None,
 ) -> None:

@@ -51,6 +51,8 @@ def explain(
     machine = machine_of(asked)
     one, sender = gpu_of(machine, asked.gpu), _device(machine, device)
     live = not asked.sample and not asked.sources
+    if sender is not None and asked.gpu is not None and not (arena and live):  # there it says whose slot is meant
+        raise ConfigError("--device is the sender, and --gpu names another; leave one of them out", device=device)
     if file is not None and (arena or where is not None):
         raise ConfigError("give --file, or --arena, or an address; not both", file=str(file))
     number: int | None
@@ -134,6 +136,8 @@ def _device(machine: Any, text: str | None) -> str | None:
 
 def _size(text: str) -> int:
     size_bytes = parse_bytes(text)
+    if size_bytes == 0:
+        raise ConfigError("--size 0 carries nothing; give 1 byte or more", size=text)
     if size_bytes > 1 << 24:
         raise ConfigError(f"{text} is more than is cut into TLPs one by one; 16 MiB at most", size=text)
     return size_bytes

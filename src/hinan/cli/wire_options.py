@@ -136,6 +136,11 @@ def show_json(value: Any) -> None:
 STDOUT = Path("-")
 
 
+def out_path(text: str) -> Path:
+    """A path that is `STDOUT` for "-" alone: "./-" names a file, and `Path` would drop the difference."""
+    return Path(text) if text == "-" or Path(text) != STDOUT else Path.cwd() / "-"
+
+
 def write_file(path: Path, text: str) -> None:
     """Writes a file beside what is printed.
 

@@ -51,6 +51,7 @@ C2C_DEVICES = {0x2342, 0x2345, 0x2348, 0x2941, 0x2942, 0x31C2, 0x31C3, 0x2E12}
 _C2C_NAME = re.compile(r"\bGH200\b|\bGB200\b|\bGB300\b|\bGB10\b|\bGrace\b(?! CPU)|DGX[ _]Spark|\bGH100 \[GH200", re.I)
 _PCIE_NAME = re.compile(r"\bPCI-?E\b|\bNVL\b|\bRTX\b|\bL40S?\b|\bL4\b|\bA10G?\b", re.I)
 _H_PCIE_CARDS = {0x2321, 0x2322, 0x2331, 0x233B}  # H100 NVL, H800 PCIe, H100 PCIe, H200 NVL
+_GRACE_HOSTS = {0x22B2, 0x22B9}  # NVIDIA's root ports of Grace
 _POWER_HOSTS = {0x03DC, 0x04C1}  # IBM's PHB3 and PHB4: root ports of POWER8 and POWER9
 _POWER_NAME = re.compile(r"\bPOWER[89](?:NVL|P)?\b|\(PHB[34]\)", re.I)
 _POWER_GPU_NAME = re.compile(r"\bG[PV]100|\b[PV]100\b", re.I)
@@ -159,6 +160,11 @@ def fabric_evidence(vendor: int | None, device: int | None) -> str | None:
     Frontier's user guide gives 36 GB/s each way, where its PCIe link would carry 28.8.
     """
     return f"Infinity Fabric (device {device:04x})" if vendor == AMD_GPU and device == _MI250X else None
+
+
+def is_grace_host(vendor: int | None, device: int | None) -> bool:
+    """Is this a root port of NVIDIA Grace?"""
+    return vendor == NVIDIA and device in _GRACE_HOSTS
 
 
 def is_power_host(vendor: int | None, device: int | None, name: str | None) -> bool:

@@ -20,6 +20,9 @@ from hinan.wire.facts.disputes import PLACE_OF, Disputed
 from hinan.wire.facts.model import Function, Gpu, IomemRange, Machine, Measurement
 
 _BETWEEN = r"""(?![a-z])[ \t.:=#"']*"""  # a word and its value
+_HAS_DIGIT = r"(?=[\w-]*[0-9])"
+"""Before a value: behind a bare "serial" stand words of hardware too (Serial Attached SCSI, serial adapter)."""
+_NUMBERED = r"serial[ _-]?(?:number|num|no|nr)|\bs/n|(?:service|asset)[ _-]?tag|chassis[ _-]?(?:number|num|no|nr)"
 _SECRETS = (
     (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", re.I), "UUID"),
     (re.compile(r"\b(?:[0-9a-f]{2}[:-]){5,7}[0-9a-f]{2}\b", re.I), "MAC"),
@@ -31,13 +34,11 @@ _SECRETS = (
     (re.compile(r"\b0x[0-9a-f]{16}\b", re.I), "GUID"),
     (re.compile(r"\b(enx|wlx|wwx|ibx|rocex?)(?:[0-9a-f]{16}|[0-9a-f]{12})(?![0-9a-f])", re.I), r"\1MAC"),
     (re.compile(rf"(?:\bmac(?: ?addr(?:ess)?)?|guid|uuid){_BETWEEN}(?:0x)?[0-9a-f]{{12,32}}\b", re.I), "GUID"),
+    (re.compile(r"\beui\.[0-9a-f]{16,32}\b", re.I), "EUI"),
     (re.compile(r"(?<![0-9a-z])(?:0x)?[0-9a-f]{32}(?![0-9a-z])", re.I), "UUID"),
-    (
-        re.compile(
-            rf"(?:serial(?:[ _-]?(?:number|num|no|nr))?|\bs/n|(?:service|asset)[ _-]?tag){_BETWEEN}[\w-]{{4,}}", re.I
-        ),
-        "SERIAL",
-    ),
+    (re.compile(rf"(?:{_NUMBERED}){_BETWEEN}(?:{_HAS_DIGIT}[\w-]+|[\w-]{{4,}})", re.I), "SERIAL"),
+    (re.compile(r"""serial["']?[ \t]*[.:=#][ \t"']*[\w-]{4,}""", re.I), "SERIAL"),
+    (re.compile(rf"serial{_BETWEEN}{_HAS_DIGIT}[\w-]{{4,}}", re.I), "SERIAL"),
     (re.compile(r"\bsn\b[ :=#]*(?=[\w-]*[0-9])[\w-]{6,}", re.I), "SERIAL"),
 )
 _KERNEL = re.compile(r"Kernel (?:code|rodata|data|bss)\b")

@@ -51,7 +51,7 @@ def route_write(machine: Machine, requester: str, address: int) -> Route:
     path = path_up(machine, requester)
     if not path.hops:
         return Route(steps=(), destination=NOWHERE)
-    steps = [Step(requester, "up", "an endpoint has one way out")]
+    steps = [Step(requester, "up", _first_words(path.hops[0]))]
     redirected = False
     for order, hop in enumerate(path.hops[1:], start=1):
         inside = _own_window(hop, address) if not redirected else None
@@ -80,6 +80,11 @@ def route_write(machine: Machine, requester: str, address: int) -> Route:
 def windows_told(machine: Machine, requester: str) -> bool:
     """Does the source tell a window of any bridge on the requester's path?"""
     return any(hop.windows for hop in path_up(machine, requester).hops)
+
+
+def _first_words(requester: Function) -> str:
+    bridge = requester.role is Role.BRIDGE
+    return "what a port writes itself leaves on its upstream side" if bridge else "an endpoint has one way out"
 
 
 def _own_window(bridge: Function, address: int) -> Window | None:

@@ -12,7 +12,6 @@ import textwrap
 import msgspec
 
 from hinan.wire.facts.address import requester_id, short_address
-from hinan.wire.facts.identity import is_power_host
 from hinan.wire.facts.iommu_mode import UNKNOWN_MODE, iommu_before
 from hinan.wire.facts.link import ASSUMED_MPS_BYTES
 from hinan.wire.facts.model import Gpu, IomemRange, IommuMode, Machine
@@ -22,7 +21,7 @@ from hinan.wire.packets.iommu import LEAF_LEVELS, Walk, translations_for, walk_o
 from hinan.wire.packets.tlp import Request, writes
 from hinan.wire.paths.decode import Route, route_write, windows_told
 from hinan.wire.paths.path import mps_of, path_ceiling, path_up
-from hinan.wire.paths.transport import coherent_link_of, is_c2c
+from hinan.wire.paths.transport import coherent_link_of, has_other_tables
 from hinan.wire.readers.iomem import claimants
 from hinan.wire.readers.pages import Page
 from hinan.wire.show.render import WIDTH, clip
@@ -30,7 +29,6 @@ from hinan.wire.show.render import WIDTH, clip
 SHOWN_PACKETS = 3
 _AS_IOVA = "as if this number were the DMA address; that of a physical one only the driver knows"
 _WALK = "the walk if it translated this number (illustration)"
-_NO_WALK = "no walk: the address is unknown or above 48 bits, or the CPU's tables are not those of x86"
 _UNTRANSLATED = (IommuMode.OFF.value, IommuMode.PASSTHROUGH.value)
 _TRANSLATED = IommuMode.TRANSLATED.value
 
@@ -54,25 +52,28 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """All parts of the answer. `packets`: the first TLPs of `size_bytes` written to `address`.
 
-    address: None where the physical address cannot be read; then there is no route, no walk and no packet. iommu: the mode
-    in front of the requester; where it translates, the address given is not the one on the bus, unless it is an IOVA, so
-    that the route is an illustration and ends at the page tables. coherent_link: why the requester's copies cross no PCIe
-    port; then there is no route and no packet either. guest: the
-    explained machine is a virtual one, so its IOMMU is not the last. guest_pages: the machine that has the pages is.
+    address: None where the physical address cannot be read; then there is no route, no walk and no packet. is_physical: is
+    it surely a physical one? None: an IOMMU translates, and it may be an IOVA. sender: what the requester is called.
+    no_walk: why there is none. iommu: the mode in front of the requester; where it translates, the address given is not the
+    one on the bus, unless it is an IOVA, so that the route is an illustration and ends at the page tables. coherent_link:
+    why the requester's copies cross no PCIe port; then there is no route and no packet either. guest: the explained
+    machine is a virtual one, so its IOMMU is not the last. guest_pages: the machine that has the pages is.
     labels: of address, route, iomem, iommu, walks, mps and packets: read (from this machine), reported (by the source),
     assumed, unknown, or illustration (arithmetic, or another machine's windows). Each page has its own.
     """
 
     address: int | None
     address_from: str
-    is_physical: bool
+    is_physical: bool | None
     size_bytes: int
     requester: str | None
+    sender: str
     iommu: str | None
     iommu_groups: bool  # groups exist: an IOMMU is on, in a mode that may be unknown
     route: Route | None
     iomem: tuple[IomemRange, ...]
     walks: tuple[Walk, ...]
+    no_walk: str | None
     mps_bytes: int
     labels: dict[str, str]
     packets: tuple[Request, ...]
@@ -95,40 +96,49 @@ def explain(
 ) -> Explanation:
     """The explanation of a write of `size_bytes` to a bus address by the GPU, or by another `device` (a drive, a NIC).
 
-    address None: it is of a page whose frame cannot be read.
+    address None: it is of a page whose frame cannot be read. A device that is itself a GPU counts as that GPU, whose copies
+    may cross no port.
 
     Raises:
         ConfigError: the range leaves 64 bits.
     """
     requester = device or (gpu.address if gpu is not None else None)
+    of_gpu = gpu if device is None else next((each for each in machine.gpus if each.address == device), None)
     path = path_up(machine, requester) if requester else None
     mps = mps_of(path.hops) if path else None
     sender = requester or "0000:00:00.0"
-    coherent = coherent_link_of(machine, gpu) if device is None and gpu is not None else None
+    coherent = coherent_link_of(machine, of_gpu) if of_gpu is not None else None
     mode = iommu_before(machine, requester)
     on_bus = address if coherent is None else None
     route = route_write(machine, requester, on_bus) if on_bus is not None and requester in machine.functions else None
     ranges = claimants(machine.iomem if told.iomem is None else told.iomem, address) if address is not None else ()
-    walks = _walks(machine, sender, address)
+    no_walk = _no_walk(machine, address)
+    walks = _walks(sender, address) if address is not None and no_walk is None else ()
+    translated = mode is IommuMode.TRANSLATED and not told.pages
     packets = _written(sender, on_bus, size_bytes, mps or ASSUMED_MPS_BYTES)
     return Explanation(
         address=address,
         address_from=told.words,
-        is_physical=address is not None,
+        is_physical=None if translated else address is not None,
         size_bytes=size_bytes,
         requester=requester,
+        sender=short_address(requester) if requester else f"GPU {gpu.index}, whose address is not known" if gpu is not None
+        else "a GPU (none is known here)",
         iommu=mode.value if mode else None,
         iommu_groups=machine.has_iommu_groups,
         route=route,
         iomem=ranges,
         walks=walks,
+        no_walk=no_walk,
         mps_bytes=mps or ASSUMED_MPS_BYTES,
         labels={
             "address": told.label,
             "route": "illustration" if route and mode is IommuMode.TRANSLATED else (
                 told.machine if route and requester and windows_told(machine, requester) else "unknown"
             ),
-            "iomem": ("read" if told.iomem is not None else told.machine) if ranges else "unknown",
+            "iomem": "unknown" if not ranges else "illustration" if translated else (
+                "read" if told.iomem is not None else told.machine
+            ),
             "iommu": told.machine if mode else "unknown",
             "walks": "illustration" if walks else "unknown",
             "mps": told.machine if mps else "assumed",
@@ -144,11 +154,17 @@ def explain(
     )  # fmt: skip
 
 
-def _walks(machine: Machine, sender: str, address: int | None) -> tuple[Walk, ...]:
-    """One per leaf size; none for an address that four levels do not hold, and none of a CPU with other tables."""
-    other_tables = is_power_host(None, None, machine.cpu_model) or is_c2c(machine.coherent_link)
-    if address is None or address >> 48 or other_tables or machine.cpu_arch not in (None, "x86_64"):
-        return ()
+def _no_walk(machine: Machine, address: int | None) -> str | None:
+    """Why no walk of VT-d's can be shown for this address."""
+    if address is None:
+        return "the physical address is not known"
+    if has_other_tables(machine):
+        return "the CPU's tables are not those of x86"
+    return "the address is above 48 bits, which four levels do not hold" if address >> 48 else None
+
+
+def _walks(sender: str, address: int) -> tuple[Walk, ...]:
+    """One per leaf size."""
     return tuple(walk_of(sender, address, leaf_bytes=leaf) for leaf in LEAF_LEVELS)
 
 
@@ -166,14 +182,13 @@ def lines(found: Explanation) -> list[str]:
 
 
 def _addresses(found: Explanation) -> list[str]:
-    who = short_address(found.requester) if found.requester else "a GPU (none is known here)"
     same = "the same number" if found.iommu in _UNTRANSLATED else (
         "another number: the IOMMU translates" if found.iommu == _TRANSLATED else "another number, if the IOMMU translates"
     )  # fmt: skip
     if found.guest:
         same = f"{same}; the host may translate again"
     return [
-        f"1. Four addresses on the way of {who}",
+        f"1. Four addresses on the way of {found.sender}",
         *textwrap.wrap(
             f"{found.address_from} ({found.labels['address']})", WIDTH - 3, initial_indent="   ", subsequent_indent="   "
         ),
@@ -225,7 +240,8 @@ def _route(found: Explanation) -> list[str]:
     if found.coherent_link is not None:
         return ["2. Who claims the address at each hop", *_after("   no PCIe port: ", _over_coherent(found.coherent_link))]
     if found.route is None:
-        why = "no GPU with a known place on the bus" if found.is_physical else "the physical address is not known"
+        known = found.address is not None
+        why = "no GPU with a known place on the bus" if known else "the physical address is not known"
         return ["2. Who claims the address at each hop", f"   unknown: {why}"]
     rows = [f"2. Who claims the address at each hop (windows and BARs: {found.labels['route']})"]
     if found.iommu == _TRANSLATED:
@@ -241,22 +257,26 @@ def _over_coherent(evidence: str) -> str:
 
 def _iomem(found: Explanation) -> list[str]:
     if not found.iomem:
-        why = "not in the source, or no range holds the address" if found.is_physical else "root is needed"
+        why = "not in the source, or no range holds the address" if found.address is not None else "root is needed"
         return ["3. /proc/iomem", f"   unknown: {why}"]
     rows = [clip(f"   {'  ' * depth}{r.first:#x}-{r.last:#x}  {r.name}") for depth, r in enumerate(found.iomem)]
-    return [f"3. /proc/iomem: the deepest range is the claimant ({found.labels['iomem']})", *rows]
+    unless = ", if this is the physical address" if found.is_physical is None else ""
+    return [f"3. /proc/iomem: the deepest range is the claimant{unless} ({found.labels['iomem']})", *rows]
 
 
 def _iommu(found: Explanation) -> list[str]:
     mode = f"{found.iommu} ({found.labels['iommu']})" if found.iommu else UNKNOWN_MODE if found.iommu_groups else "unknown"
     where = "IOMMU in this guest" if found.guest else "IOMMU"
-    walk_of_it = _WALK if found.walks else _NO_WALK
+    walk_of_it = _WALK if found.no_walk is None else f"no walk: {found.no_walk}"
     rows = textwrap.wrap(f"4. {where}: {mode}; {walk_of_it}", WIDTH, subsequent_indent="   ")
     for walk in found.walks:
         size = {4 << 10: "4 KiB", 2 << 20: "2 MiB", 1 << 30: "1 GiB"}[walk.leaf_bytes]
         count = translations_for(80 << 30, walk.leaf_bytes)
+        entries = (
+            f"root[{walk.root_index:#04x}] context[{walk.context_index:#04x}]" if found.requester else "root[?] context[?]"
+        )
         rows.append(
-            f"   {size}: root[{walk.root_index:#04x}] context[{walk.context_index:#04x}] "
+            f"   {size}: {entries} "
             f"{' '.join(map(str, walk.indices))} + {walk.offset:#x}   {walk.reads} reads; {count:,} pages in 80 GiB"
         )
     if found.iommu in _UNTRANSLATED:
@@ -274,7 +294,9 @@ def _packets(found: Explanation) -> list[str]:
         return ["5. TLPs", "   unknown: the physical address is not known"]
     size = "1 byte is" if found.size_bytes == 1 else f"{found.size_bytes} bytes are"
     packets = "1 memory write TLP" if found.packet_count == 1 else f"{found.packet_count} memory write TLPs"
-    rows = [f"5. {size} {packets} of up to {found.mps_bytes} bytes (illustration; MPS {found.labels['mps']})"]
+    nobody = "" if found.requester else "; requester unknown, written as 0000"
+    head = f"5. {size} {packets} of up to {found.mps_bytes} bytes (illustration; MPS {found.labels['mps']}{nobody})"
+    rows = textwrap.wrap(head, WIDTH, subsequent_indent="   ")
     if found.iommu == _TRANSLATED:
         rows += textwrap.wrap(_AS_IOVA, WIDTH, initial_indent="   ", subsequent_indent="   ")
     for packet in found.packets:
