@@ -344,7 +344,7 @@ def test_legs_hop_by_hop(dump: Path) -> None:
     assert near["ceiling_bytes_per_s"] == pytest.approx(8e9 * 4 / 8 * 128 / 130 * 256 / 276)
     assert near["seconds"] == pytest.approx(39.38e9 / near["ceiling_bytes_per_s"])
     shown = run("--from", str(dump), "--legs").stdout
-    assert "45:00.0       nvme             8 GT/s x4      MPS 256  node 1     <- narrowest" in shown
+    assert "45:00.0       nvme             8 GT/s x4              MPS 256  node 1     <- narrowest" in shown
     assert max(map(len, shown.splitlines())) <= 100
 
 
