@@ -9,7 +9,8 @@ from hinan.wire.facts.model import IomemRange, IommuMode, Machine
 from hinan.wire.machine import sample, sources
 from hinan.wire.paths.decode import Route, route_write
 from hinan.wire.paths.peer import distance
-from hinan.wire.show.explain import Explanation, Told, explain, lines
+from hinan.wire.show.explain import Explanation, Told, explain
+from hinan.wire.show.explain_words import lines
 from hinan.wire.show.render import render
 from hinan.wire.show.report import report_gpu
 

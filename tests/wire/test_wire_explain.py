@@ -13,7 +13,8 @@ from wire_machines import report
 from hinan.wire.facts.model import IomemRange, IommuMode, Machine, Role
 from hinan.wire.machine import capture, sample, sources
 from hinan.wire.show import picture
-from hinan.wire.show.explain import Explanation, Told, explain, lines
+from hinan.wire.show.explain import Explanation, Told, explain
+from hinan.wire.show.explain_words import lines
 
 ADDRESS = 0x4012345000
 GIVEN = Told(words="address given", label="illustration")

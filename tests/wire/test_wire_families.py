@@ -8,7 +8,8 @@ from hinan.wire.checks.check import check_machine
 from hinan.wire.facts.families import max_gt_s_of_gpu
 from hinan.wire.facts.model import Machine
 from hinan.wire.machine import capture, sources
-from hinan.wire.show.report import Report, report_gpu
+from hinan.wire.show.answer import Report
+from hinan.wire.show.report import report_gpu
 
 
 def report(machine: Machine, index: int = 0) -> Report:

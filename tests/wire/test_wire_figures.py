@@ -10,10 +10,10 @@ from test_wire_shares import SHARED
 from wire_machines import machine, report
 
 from hinan.wire.facts.model import Machine
+from hinan.wire.show.answer import Report
 from hinan.wire.show.figures import figures_of
 from hinan.wire.show.picture import html, svg
 from hinan.wire.show.render import gigabytes, render, seconds
-from hinan.wire.show.report import Report
 
 POWER = dumps.HWLOC.replace(
     "</topology>",

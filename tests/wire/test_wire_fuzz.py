@@ -15,7 +15,8 @@ from hinan.wire.facts import text
 from hinan.wire.facts.model import Function, Link, Machine
 from hinan.wire.machine import sources
 from hinan.wire.show import render
-from hinan.wire.show.report import report_gpu, report_without_gpu, to_builtins
+from hinan.wire.show.answer import to_builtins
+from hinan.wire.show.report import report_gpu, report_without_gpu
 
 TEXTS = st.sampled_from(dumps.ALL_TEXTS)
 

@@ -8,7 +8,7 @@ import pytest
 from wire_machines import machine, reports
 
 from hinan.wire.paths import rail
-from hinan.wire.show.report import Report
+from hinan.wire.show.answer import Report
 
 SWITCHES, GPUS_EACH = 12, 2
 

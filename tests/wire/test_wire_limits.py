@@ -12,9 +12,9 @@ from test_wire_gaps import _without as without
 from wire_machines import GB, machine, near, report, reports
 from wire_trees import NESTED, TWO, lspci
 
+from hinan.wire.show.answer import Report
 from hinan.wire.show.figures import figures_of
 from hinan.wire.show.rates import rate_of
-from hinan.wire.show.report import Report
 
 
 def stopwatch(buses: Sequence[str], *, alone: Sequence[float] = (), together: Sequence[float] = ()) -> str:

@@ -11,9 +11,10 @@ from hinan.cli.main import app
 from hinan.wire.checks.case import Question
 from hinan.wire.checks.notes import notes_of_machine, union
 from hinan.wire.machine import sample, sources
+from hinan.wire.show.answer import to_builtins
 from hinan.wire.show.explain import Told, explain
 from hinan.wire.show.picture import html, svg
-from hinan.wire.show.report import report_gpu, to_builtins
+from hinan.wire.show.report import report_gpu
 
 VIRTUAL = dumps.NCCL.replace("0000:30:00.0", "ffff:ff:01.0").replace("0000:33:00.0", "0000:34:00.0").replace(
     "0x15b3", "0x10de").replace("0x020700", "0x030200").replace("0x101b", "0x20b2").replace(

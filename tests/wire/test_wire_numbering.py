@@ -9,7 +9,8 @@ from hinan.wire.facts.model import Machine
 from hinan.wire.facts.numbering import surely_differ
 from hinan.wire.machine import capture, sources
 from hinan.wire.paths.rail import nic_for_gpu
-from hinan.wire.show.report import Report, report_gpu
+from hinan.wire.show.answer import Report
+from hinan.wire.show.report import report_gpu
 
 
 def report(machine: Machine, index: int = 0) -> Report:

@@ -13,7 +13,8 @@ from hinan.wire.checks.case import Question
 from hinan.wire.machine import capture, sample, sources
 from hinan.wire.packets.tlp import completions, reads
 from hinan.wire.show import render
-from hinan.wire.show.explain import Told, explain, lines
+from hinan.wire.show.explain import Told, explain
+from hinan.wire.show.explain_words import lines
 from hinan.wire.show.report import report_gpu
 
 DEEP = 1100

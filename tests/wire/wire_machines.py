@@ -3,7 +3,8 @@
 from hinan.wire.checks.case import Question
 from hinan.wire.facts.model import Function, Machine, Role
 from hinan.wire.machine import sources
-from hinan.wire.show.report import Report, report_gpu
+from hinan.wire.show.answer import Report
+from hinan.wire.show.report import report_gpu
 
 GB = 1e9
 

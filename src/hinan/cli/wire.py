@@ -82,13 +82,14 @@ def wire(
         return
     from hinan.wire.checks.case import Question
     from hinan.wire.show import render, report
+    from hinan.wire.show.answer import summary, to_builtins
 
     refuse_unused(
         views | {"--legs": legs and not as_json}, others | {"--gpu": gpu is not None, "--state": state is not None}
     )
     machine = machine_of(context.obj)
     question = Question(state_bytes=state_of(context.obj), buffer_node=node_of(machine, buffer_node), under_load=under_load)
-    keys = report.to_builtins if legs else report.summary
+    keys = to_builtins if legs else summary
     if every and as_json:
         show_json({"gpus": [keys(report.report_gpu(machine, each, question)) for each in machine.gpus]})
         return

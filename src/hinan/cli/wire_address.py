@@ -46,6 +46,7 @@ def explain(
     import msgspec
 
     from hinan.wire.show import explain as explain_
+    from hinan.wire.show import explain_words
 
     asked = context.obj.after(Asked(sources, sample, None, gpu))
     machine = machine_of(asked)
@@ -71,7 +72,7 @@ def explain(
         plain = msgspec.to_builtins(msgspec.structs.replace(found, packets=()))
         show_json(plain | {"packets": [packet.header().hex(" ") for packet in found.packets]})
         return
-    show(explain_.lines(found))
+    show(explain_words.lines(found))
 
 
 def dma(

@@ -39,8 +39,9 @@ def probe(
 def print_measured(machine: Machine, *, as_json: bool) -> None:
     """Each GPU of a machine with its measured rate, and the ceiling beside it."""
     from hinan.wire.checks.case import Question
-    from hinan.wire.show import report
+    from hinan.wire.show.answer import summary
     from hinan.wire.show.render import render_all
+    from hinan.wire.show.report import report_gpu
 
-    answers = [report.report_gpu(machine, gpu, Question()) for gpu in machine.gpus]
-    show_json({"gpus": [report.summary(answer) for answer in answers]}) if as_json else show(render_all(answers))
+    answers = [report_gpu(machine, gpu, Question()) for gpu in machine.gpus]
+    show_json({"gpus": [summary(answer) for answer in answers]}) if as_json else show(render_all(answers))

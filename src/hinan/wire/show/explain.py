@@ -7,30 +7,21 @@ Never:     presents arithmetic as a reading: live IOMMU tables are rarely readab
 
 from __future__ import annotations
 
-import textwrap
-
 import msgspec
 
 from hinan.wire.facts.address import requester_id, short_address
-from hinan.wire.facts.iommu_mode import UNKNOWN_MODE, iommu_before
+from hinan.wire.facts.iommu_mode import iommu_before
 from hinan.wire.facts.link import ASSUMED_MPS_BYTES
 from hinan.wire.facts.model import Gpu, IomemRange, IommuMode, Machine
-from hinan.wire.machine.root_complex import MEMORY, NOWHERE, UNKNOWN
-from hinan.wire.packets.ideas import table
-from hinan.wire.packets.iommu import LEAF_LEVELS, Walk, translations_for, walk_of
+from hinan.wire.packets.iommu import LEAF_LEVELS, Walk, walk_of
 from hinan.wire.packets.tlp import Request, writes
 from hinan.wire.paths.decode import Route, route_write, windows_told
 from hinan.wire.paths.path import mps_of, path_ceiling, path_up
 from hinan.wire.paths.transport import coherent_link_of, has_other_tables
 from hinan.wire.readers.iomem import claimants
 from hinan.wire.readers.pages import Page
-from hinan.wire.show.render import WIDTH, clip
 
 SHOWN_PACKETS = 3
-_AS_IOVA = "as if this number were the DMA address; that of a physical one only the driver knows"
-_WALK = "the walk if it translated this number (illustration)"
-_UNTRANSLATED = (IommuMode.OFF.value, IommuMode.PASSTHROUGH.value)
-_TRANSLATED = IommuMode.TRANSLATED.value
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,141 +163,3 @@ def _written(sender: str, address: int | None, size_bytes: int, mps_bytes: int) 
     if address is None:
         return []
     return list(writes(address, bytes(size_bytes), requester=requester_id(sender), mps_bytes=mps_bytes))
-
-
-def lines(found: Explanation) -> list[str]:
-    """The answer as text of at most 100 columns."""
-    parts = [_addresses(found), _pages(found), _route(found), _iomem(found), _iommu(found), _packets(found)]
-    text = [line for part in parts if part for line in [*part, ""]]
-    return [*text, "6. The same ideas in IP", *(f"   {line}" for line in table(97))]
-
-
-def _addresses(found: Explanation) -> list[str]:
-    same = "the same number" if found.iommu in _UNTRANSLATED else (
-        "another number: the IOMMU translates" if found.iommu == _TRANSLATED else "another number, if the IOMMU translates"
-    )  # fmt: skip
-    if found.guest:
-        same = f"{same}; the host may translate again"
-    return [
-        f"1. Four addresses on the way of {found.sender}",
-        *textwrap.wrap(
-            f"{found.address_from} ({found.labels['address']})", WIDTH - 3, initial_indent="   ", subsequent_indent="   "
-        ),
-        *_after("   user buffer       CPU virtual      ", "CPU page tables; pinned pages do not move"),
-        *_after("   page frame        physical         ", _frame(found)),
-        *_after("   DMA address       bus or IOVA      ", same),
-        *_after("   copy descriptor   GPU virtual      ", "the GPU's own page table says: system memory, DMA address"),
-    ]
-
-
-def _after(head: str, text: str) -> list[str]:
-    """A text behind its head, further lines below its beginning."""
-    return textwrap.wrap(text, WIDTH - 3, initial_indent=head, subsequent_indent=" " * len(head), break_on_hyphens=False)
-
-
-def _frame(found: Explanation) -> str:
-    """The page frame, where the address is known to be in RAM."""
-    if found.address is None:
-        return "unknown: the kernel shows frames to root only"
-    end = found.route.destination if found.route is not None else UNKNOWN
-    in_ram = bool(found.pages) or end == MEMORY or any(r.name.startswith("System RAM") for r in found.iomem)
-    if in_ram and (found.pages or found.iommu != _TRANSLATED):
-        return f"{found.address:#x}"
-    if found.iommu == _TRANSLATED:
-        return f"{found.address:#x}, if this is the physical address; of an IOVA the IOMMU's page tables tell it"
-    if end == UNKNOWN and found.iomem:
-        return f"none: the address is no RAM but {found.iomem[-1].name}, see 3"
-    return {
-        UNKNOWN: f"{found.address:#x}, if it is RAM: no source tells",
-        NOWHERE: "none: nobody claims the address, see 2",
-    }.get(end, "none: the address is no RAM, see 2")
-
-
-def _pages(found: Explanation) -> list[str]:
-    if not found.pages:
-        return []
-    rows = [
-        f"   {p.offset_bytes:>13}  {p.virtual:#018x}  "
-        f"{f'{p.physical:#014x}' if p.physical is not None else 'unknown':<16}"
-        f"{p.node if p.node is not None else 'unknown':<9}{p.label}"
-        for p in found.pages
-    ]
-    guest = "this is a VM: these are guest-physical addresses" if found.guest_pages else "in a VM they would be the guest's"
-    head = f"   {'offset':>13}  {'virtual':<20}{'physical':<16}{'node':<9}label"
-    return ["   Some of its pages, in a mapping of this command", head, *rows, f"   Unpinned pages migrate; {guest}."]
-
-
-def _route(found: Explanation) -> list[str]:
-    if found.coherent_link is not None:
-        return ["2. Who claims the address at each hop", *_after("   no PCIe port: ", _over_coherent(found.coherent_link))]
-    if found.route is None:
-        known = found.address is not None
-        why = "no GPU with a known place on the bus" if known else "the physical address is not known"
-        return ["2. Who claims the address at each hop", f"   unknown: {why}"]
-    rows = [f"2. Who claims the address at each hop (windows and BARs: {found.labels['route']})"]
-    if found.iommu == _TRANSLATED:
-        rows += textwrap.wrap(_AS_IOVA, WIDTH, initial_indent="   ", subsequent_indent="   ")
-    for step in found.route.steps:
-        rows += _after(f"   {short_address(step.at):<14}{step.action:<9}", step.why)
-    return [*rows, *_after("   -> ", found.route.destination)]
-
-
-def _over_coherent(evidence: str) -> str:
-    return f"{evidence}; the GPU's copies reach RAM that way, and no bridge compares their address"
-
-
-def _iomem(found: Explanation) -> list[str]:
-    if not found.iomem:
-        why = "not in the source, or no range holds the address" if found.address is not None else "root is needed"
-        return ["3. /proc/iomem", f"   unknown: {why}"]
-    rows = [clip(f"   {'  ' * depth}{r.first:#x}-{r.last:#x}  {r.name}") for depth, r in enumerate(found.iomem)]
-    unless = ", if this is the physical address" if found.is_physical is None else ""
-    return [f"3. /proc/iomem: the deepest range is the claimant{unless} ({found.labels['iomem']})", *rows]
-
-
-def _iommu(found: Explanation) -> list[str]:
-    mode = f"{found.iommu} ({found.labels['iommu']})" if found.iommu else UNKNOWN_MODE if found.iommu_groups else "unknown"
-    where = "IOMMU in this guest" if found.guest else "IOMMU"
-    walk_of_it = _WALK if found.no_walk is None else f"no walk: {found.no_walk}"
-    rows = textwrap.wrap(f"4. {where}: {mode}; {walk_of_it}", WIDTH, subsequent_indent="   ")
-    for walk in found.walks:
-        size = {4 << 10: "4 KiB", 2 << 20: "2 MiB", 1 << 30: "1 GiB"}[walk.leaf_bytes]
-        count = translations_for(80 << 30, walk.leaf_bytes)
-        entries = (
-            f"root[{walk.root_index:#04x}] context[{walk.context_index:#04x}]" if found.requester else "root[?] context[?]"
-        )
-        rows.append(
-            f"   {size}: {entries} "
-            f"{' '.join(map(str, walk.indices))} + {walk.offset:#x}   {walk.reads} reads; {count:,} pages in 80 GiB"
-        )
-    if found.iommu in _UNTRANSLATED:
-        whose = "the guest's physical address" if found.guest else "the physical address"
-        rows.append(f"   Here there is no walk: the DMA address is {whose}.")
-    if found.guest:
-        rows.append("   The host's IOMMU is unknown: a guest cannot see it.")
-    return rows
-
-
-def _packets(found: Explanation) -> list[str]:
-    if found.coherent_link is not None:
-        return ["5. TLPs", "   none: the GPU's copies are no PCIe writes, see 2"]
-    if not found.packets:
-        return ["5. TLPs", "   unknown: the physical address is not known"]
-    size = "1 byte is" if found.size_bytes == 1 else f"{found.size_bytes} bytes are"
-    packets = "1 memory write TLP" if found.packet_count == 1 else f"{found.packet_count} memory write TLPs"
-    nobody = "" if found.requester else "; requester unknown, written as 0000"
-    head = f"5. {size} {packets} of up to {found.mps_bytes} bytes (illustration; MPS {found.labels['mps']}{nobody})"
-    rows = textwrap.wrap(head, WIDTH, subsequent_indent="   ")
-    if found.iommu == _TRANSLATED:
-        rows += textwrap.wrap(_AS_IOVA, WIDTH, initial_indent="   ", subsequent_indent="   ")
-    for packet in found.packets:
-        header = packet.header()
-        first, last = packet.byte_enables
-        rows.append(f"   {header.hex(' ')}")
-        rows.append(
-            f"     {'4' if len(header) == 16 else '3'} DW, length {packet.length_dw} DW, requester "
-            f"{packet.requester:04x}, tag {packet.tag}, enables {last:04b}/{first:04b}, at {packet.address & ~3:#x}"
-        )
-    if found.packet_count > len(found.packets):
-        rows.append(f"     ... {found.packet_count - len(found.packets)} more")
-    return rows

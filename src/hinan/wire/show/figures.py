@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from hinan.wire.paths.shares import SHARING_UNKNOWN
-from hinan.wire.show.report import Report
+from hinan.wire.show.answer import Report
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,9 +12,9 @@ from __future__ import annotations
 import html as html_
 
 from hinan.wire.facts.text import printable
+from hinan.wire.show.answer import Hop, Report
 from hinan.wire.show.figures import Figure, figures_of
 from hinan.wire.show.render import clip, gigabytes, iommu_words, seconds, sentence
-from hinan.wire.show.report import Hop, Report
 from hinan.wire.show.segments import UNTOLD, Segment, drawn_of, is_broken
 
 WIDTH, BOX_WIDTH, BOX_HEIGHT, GAP, LEFT = 960, 380, 54, 46, 40

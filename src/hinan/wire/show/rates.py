@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from hinan.wire.show.report import Report
+from hinan.wire.show.answer import Report
 
 _SAME = 0.999
 

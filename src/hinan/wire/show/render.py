@@ -16,9 +16,9 @@ from hinan.wire.facts.iommu_mode import UNKNOWN_MODE
 from hinan.wire.facts.model import Machine, Role
 from hinan.wire.paths.legs import Leg, from_ram
 from hinan.wire.paths.shares import SHARING_UNKNOWN
+from hinan.wire.show.answer import Hop, Report
 from hinan.wire.show.figures import BY_CAPABILITY, figures_of
 from hinan.wire.show.render_nodes import free_words, gb, node_lines
-from hinan.wire.show.report import Hop, Report
 from hinan.wire.show.segments import UNTOLD, Segment, segments_of
 
 WIDTH = 100

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from hinan.wire.show.report import Hop, Report
+from hinan.wire.show.answer import Hop, Report
 
 _FACING_DOWN = ("root port", "downstream port")
 
