@@ -24,6 +24,8 @@ LLAMA = "gpus=16384 params=405B step=5s"
     [LLAMA, f"{LLAMA} latency=1d", f"{LLAMA} interval=5min max-stall=1%",
      "gpus=18 params=3.011B preset=gb200 step=9s mtti=597.9s drain=6.39s max-redo=529s max-stall=0.177% hidden=0.749 "
      "interference=3.7%",
+     "gpus=158 preset=hgx-h200 step=185.07s keep=0.138 stall=0.064953s nvme=4.1018GB/s tiers=ram,peer,nvme,shared "
+     "nodes-return=4.8122%",
      pytest.param("gpus=1675 params=348B step=1.32s mtti=885.2s drain=3.79s max-stall=0.0269%", marks=pytest.mark.slow),
      pytest.param("gpus=16384 params=405B mtti=3000s", marks=pytest.mark.slow),
      pytest.param("gpus=1024 params=70B step=3s max-stall=0.05% stall=5s store-bandwidth=5GB/s", marks=pytest.mark.slow)],

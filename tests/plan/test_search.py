@@ -47,6 +47,22 @@ def drawn_coarse(rng: random.Random) -> tuple[list[Level], Bounds]:
     return [*levels, Level("shared", 0.02 * drain_s, (cause,), drain_s)], Bounds(quantum_s=step_s)
 
 
+def drawn_any(rng: random.Random) -> tuple[list[Level], Bounds]:
+    """Three or four tiers of any cost and any rate, whose intervals are a few times one another: a count changed by one
+    moves the slowest far, if all those above do not change as well."""
+
+    def log(low: float, high: float) -> float:
+        return float(10 ** rng.uniform(low, high))
+
+    step_s, rate, lag_s, levels = log(0.5, 2.5), log(-5, -2.7), 0.0, []
+    for index in range(rng.choice([3, 4])):
+        lag_s = max(lag_s, log(-1, 3)) if index and rng.random() < 0.8 else lag_s
+        least_s = lag_s if index else step_s * rng.random()
+        cause = Cause("x", rate * log(-2.5, 0), log(1, 3), lag_s)
+        levels.append(Level(f"l{index}", log(-3, 1.3), (cause,), least_s))
+    return levels, Bounds(quantum_s=step_s)
+
+
 def every_pattern(levels: list[Level], bounds: Bounds, steps: int = STEPS, multiples: int = MULTIPLES) -> Rows:
     """All nested patterns of so many steps and multiples that keep the bounds."""
     assert bounds.quantum_s is not None
@@ -95,6 +111,22 @@ def test_nothing_better_exists_where_steps_are_long(count: int) -> None:
         assert exact_ettr(levels, found) >= best.max() - 1e-9, f"{levels} {bounds}: {found}, best {rows[best.argmax()]}"
 
 
+@pytest.mark.parametrize("count", [20, pytest.param(600, marks=pytest.mark.slow)])
+def test_nothing_better_exists_where_all_counts_change_at_once(count: int) -> None:
+    """One count up, all others down: the slowest interval stays, and only a pattern with every count changed is better."""
+    rng = random.Random(21)
+    compared = 0
+    while compared < count:
+        levels, bounds = drawn_any(rng)
+        rows = every_pattern(levels, bounds, *((30, 60) if len(levels) == 3 else (14, 20)))
+        if not len(rows):
+            continue
+        compared += 1
+        best = exact_ettrs(levels, rows)
+        found = solve(levels, bounds)
+        assert exact_ettr(levels, found) >= best.max() - 1e-9, f"{levels} {bounds}: {found}, best {rows[best.argmax()]}"
+
+
 @pytest.mark.parametrize(
     ("words", "pattern"),
     [
@@ -137,12 +169,17 @@ def test_a_tier_between_may_wait_for_the_store(words: str, pattern: tuple[float,
             "hidden=0.749 interference=3.7%",
             9,
         ),
+        (
+            "gpus=158 preset=hgx-h200 step=185.07s keep=0.138 stall=0.064953s nvme=4.1018GB/s tiers=ram,peer,nvme,shared "
+            "nodes-return=4.8122%",
+            370.14,
+        ),
         ("gpus=194 params=5.456B preset=small-cloud step=24.6s mtti=1090s max-redo=6680s max-stall=0.0153%", 49.2),
     ],
 )
 def test_no_given_interval_beats_the_recommended_one(words: str, given_s: float) -> None:
     """Cases in which a search that moves by ones and twos stood still at a redo limit or a stall budget, in which restarts
-    lose so much that first order ranks badly, and in which two multiples change at once along a budget."""
+    lose so much that first order ranks badly, and in which several counts change at once, along a budget or without one."""
     asked = dict(word.split("=") for word in words.split())
     assert solve_settings({**asked, "interval": f"{given_s}s"})[1].ettr <= solve_settings(asked)[1].ettr + 1e-9
 

@@ -26,7 +26,7 @@ _FEW = 100
 """So few are priced whatever they lose."""
 _LEAPS = (0.2, 0.5, 2 / 3, 0.8, 0.98, 1.02, 1.25, 1.5, 2.0, 5.0)
 """Beside a few more or less, a count moves by these factors."""
-_NEAR = 3
+_NEAR = 5
 _BESIDE = np.array([-2.0, -1.0, 1.0, 2.0])
 _TRADES = 0.8 * (1.25 / 0.8) ** (np.arange(13) / 12)
 """A count moves by so many while the one below it takes up for it, by more or less: along the edge of a stall budget the
@@ -77,19 +77,13 @@ def _best(space: Space, rows: Rows) -> tuple[Rows, float]:
 
 
 def _around(space: Space, row: Rows) -> Rows:
-    """Patterns near this one: one count or two neighbours changed, also with the first interval that suits them."""
+    """Patterns near this one: a count changed, and slower ones with it; also with the first interval that suits them."""
     unit = space.quantum_s or row[0]
     counts = np.array([row[0] / unit, *row[1:]]).round()
     moves = [counts]
     for k in range(0 if space.quantum_s else 1, len(counts)):
-        for count in _others(counts[k]):
-            moved = counts.copy()
-            moved[k] = count
-            moves.append(moved)
-            if k + 1 < len(counts):  # the slower intervals moved along; or stay nearly where they are
-                stays = counts[k] * counts[k + 1] / count
-                nearly = (max(1, math.floor(stays)), math.ceil(stays))
-                moves += [np.array([*moved[: k + 1], near, *moved[k + 2 :]]) for near in nearly]
+        for count in _others(counts, k):
+            moves += _moved(counts, k, count)
     around = np.vstack(
         [np.array(moves), *(_traded(counts, k) for k in range(len(counts) - 1) if np.isfinite(space.budget))]
     )
@@ -103,6 +97,22 @@ def _around(space: Space, row: Rows) -> Rows:
     return np.vstack([around, suited])
 
 
+def _moved(counts: Rows, k: int, count: float) -> list[Rows]:
+    """Another count `k`; of the slower intervals the next few, from none to all, stay as nearly where they are as whole
+    numbers allow, and the others move along. A step more or less in a short interval changes all counts above it."""
+    intervals = counts.cumprod()
+    begun, moves = [[*counts[:k], count]], []
+    for above in range(k + 1, len(counts) + 1):
+        moves += [np.array([*row, *counts[above:]]) for row in begun]
+        if above < len(counts):
+            begun = [[*row, near] for row in begun for near in _whole_around(intervals[above] / math.prod(row))]
+    return moves
+
+
+def _whole_around(count: float) -> set[float]:
+    return {float(max(1, math.floor(count))), float(max(1, math.ceil(count)))}
+
+
 def _traded(counts: Rows, k: int) -> Rows:
     """The count above `k` a few more or less, and that of `k` around what leaves the slower interval where it is."""
     above = np.repeat(np.maximum(1, counts[k + 1] + _BESIDE), len(_TRADES))
@@ -112,6 +122,11 @@ def _traded(counts: Rows, k: int) -> Rows:
     return moves
 
 
-def _others(count: float) -> list[float]:
-    others = {round(count * leap) for leap in _LEAPS} | {int(count) + by for by in range(-_NEAR, _NEAR + 1)}
-    return [float(other) for other in sorted(others - {int(count)}) if 1 <= other <= MAX_MULTIPLE]
+def _others(counts: Rows, k: int) -> list[float]:
+    """Counts that `k` moves to; among them those with which the one above changes by one or two, its interval staying."""
+    count = int(counts[k])
+    others = {round(count * leap) for leap in _LEAPS} | {count + by for by in range(-_NEAR, _NEAR + 1)}
+    if k + 1 < len(counts):
+        for by in _BESIDE[counts[k + 1] + _BESIDE >= 1]:
+            others |= {int(near) for near in _whole_around(count * counts[k + 1] / (counts[k + 1] + by))}
+    return [float(other) for other in sorted(others - {count}) if 1 <= other <= MAX_MULTIPLE]

@@ -130,7 +130,7 @@ function leastCost(S, row, each) {
 }
 
 // ---- whole.py ----
-const SHORTLIST = 1000, ROUGH = 0.05, ROUGHER = 4, LEAPS = [0.2, 0.5, 2 / 3, 0.8, 0.98, 1.02, 1.25, 1.5, 2, 5], NEAR = 3, MOST_MOVES = 200, NOISE = 1e-11, FEW = 100;
+const SHORTLIST = 1000, ROUGH = 0.05, ROUGHER = 4, LEAPS = [0.2, 0.5, 2 / 3, 0.8, 0.98, 1.02, 1.25, 1.5, 2, 5], NEAR = 5, MOST_MOVES = 200, NOISE = 1e-11, FEW = 100;
 const BESIDE = [-2, -1, 1, 2], TRADES = [...Array(13).keys()].map(i => 0.8 * (1.25 / 0.8) ** (i / 12));
 const ZOOM = [...Array(17).keys()].map(i => -1 + i / 8);
 const patternOf = row => ({ work: row[0], multiples: row.slice(1) });
@@ -164,14 +164,7 @@ function bestOf(S, rows, seen) {
 function around(S, row) {
   const unit = S.quantum || row[0], counts = [row[0] / unit, ...row.slice(1)].map(evenRound), moves = [counts];
   for (let k = S.quantum ? 0 : 1; k < counts.length; k++) {
-    others(counts[k]).forEach(count => {
-      const moved = counts.map((c, j) => (j === k ? count : c));
-      moves.push(moved);
-      if (k + 1 < counts.length) { // the slower intervals moved along; or stay nearly where they are
-        const stays = counts[k] * counts[k + 1] / count;
-        [Math.max(1, Math.floor(stays)), Math.ceil(stays)].forEach(near => moves.push(moved.map((c, j) => (j === k + 1 ? near : c))));
-      }
-    });
+    others(counts, k).forEach(count => moves.push(...moved(counts, k, count)));
   }
   if (S.budget < Infinity) counts.slice(1).forEach((_, k) => moves.push(...traded(counts, k)));
   const suited = withMultiples(S, moves.map(each => each.slice(1)), cumulated(row));
@@ -182,18 +175,31 @@ function around(S, row) {
   }
   return [...moves.map(([first, ...multiples]) => [first * unit, ...multiples]), ...suited];
 }
+function moved(counts, k, count) { // of the slower intervals the next few stay nearly where they are, the others move along
+  const intervals = cumulated(counts), moves = [];
+  let begun = [[...counts.slice(0, k), count]];
+  for (let above = k + 1; above <= counts.length; above++) {
+    moves.push(...begun.map(row => [...row, ...counts.slice(above)]));
+    if (above < counts.length) begun = begun.flatMap(row =>
+      wholeAround(intervals[above] / cumulated(row).at(-1)).map(near => [...row, near]));
+  }
+  return moves;
+}
 function traded(counts, k) {
   return BESIDE.map(by => Math.max(1, counts[k + 1] + by)).flatMap(above => TRADES.map(by => {
     const own = clamp(Math.floor(counts[k] * counts[k + 1] / above * by), 1, MAX_MULTIPLE);
     return counts.map((c, j) => (j === k ? own : j === k + 1 ? above : c));
   }));
 }
-function others(count) {
-  const found = new Set(LEAPS.map(leap => evenRound(count * leap)));
+function others(counts, k) { // among them those with which the count above changes by one or two, its interval staying
+  const count = counts[k], found = new Set(LEAPS.map(leap => evenRound(count * leap)));
   for (let by = -NEAR; by <= NEAR; by++) found.add(count + by);
+  if (k + 1 < counts.length) BESIDE.filter(by => counts[k + 1] + by >= 1)
+    .forEach(by => wholeAround(count * counts[k + 1] / (counts[k + 1] + by)).forEach(near => found.add(near)));
   found.delete(count);
   return [...found].filter(other => other >= 1 && other <= MAX_MULTIPLE).sort((a, b) => a - b);
 }
+const wholeAround = count => [...new Set([Math.max(1, Math.floor(count)), Math.max(1, Math.ceil(count))])];
 
 // ---- joint.py ----
 function merged(level) {
