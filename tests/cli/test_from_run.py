@@ -72,19 +72,24 @@ def test_a_real_run_replaces_defaults(ran: Job) -> None:
     assert "restart (1 usable x restart" in note
 
 
-def test_its_failure_gives_the_mtti(ran: Job) -> None:
-    """One death in the seconds it lived: with default restarts impossible, and the refusal says what was measured."""
-    result = plan("--from-run", ran.target_path)
+def test_one_failure_gives_no_mtti(ran: Job) -> None:
+    """One death in the seconds it lived: the failures are the table's, and why is said."""
+    answer = ask("--from-run", ran.target_path, "--restart", "1ms", "--floor", "1ms", "--tiers", "ram,shared")
+    assert answer["inputs"]["failures"]["kind"] == "default"
+    assert answer["mtti_s"] > 3600
+    (note,) = [text for text in answer["warnings"] if "not measured" in text]
+    assert re.search(r"mtti \(1 failure in \S+ s alive, 2 are needed\)", note)
+
+
+def test_a_refusal_says_what_was_measured(ran: Job) -> None:
+    """An MTTI of seconds with default restarts is impossible: the figures of the run stand beside it."""
+    result = plan("--from-run", ran.target_path, "--mtti", "9s")
     assert result.exit_code == 1
     assert f"measured in run {ran.target.run().run_id} at {ran.target_path}: gpus 1" in result.output
     assert "a restart takes" in result.output
-    refused = json.loads(plan("--from-run", ran.target_path, "--json").output)
+    refused = json.loads(plan("--from-run", ran.target_path, "--mtti", "9s", "--json").output)
     assert "mtti" in refused["nearest"]
-    assert "mtti" in refused["measured"]
-    answer = ask("--from-run", ran.target_path, "--restart", "1ms", "--floor", "1ms", "--tiers", "ram,shared")
-    assert answer["inputs"]["failures"]["kind"] == "measured"
-    assert "1 failure " in answer["inputs"]["failures"]["source"]
-    assert 0 < answer["mtti_s"] < 60
+    assert "gpus 1" in refused["measured"]
 
 
 def test_table_explanation_scale_and_report_say_measured(ran: Job, tmp_path: Path) -> None:

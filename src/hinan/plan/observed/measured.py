@@ -2,7 +2,8 @@
 
 Owns:      how a figure follows from the facts (`attempts.py`), and which typed setting displaces which figure.
 Promises:  pure. A figure of fewer than two samples is not claimed, and the reason is said; nothing is ever negative.
-           Size and failures are counts: one image and one failure are enough.
+           A failure is a sample too: after one, what is thought of failures before any was seen outweighs it. Size is a
+           count: one image is enough.
 Relies on: clocks of hosts only as far as they agree: a difference that comes out negative is no sample.
 Never:     guesses what retention has deleted.
 """
@@ -204,5 +205,8 @@ def _mtti(found: _Findings, attempts: Sequence[Attempt], saves: Sequence[Save], 
         found.unclaimed["mtti"] = f"the saves of attempt {unknown[0]} are deleted, and a step's time is not known"
         return
     alive_s = sum(life_s for life_s in lives.values() if life_s is not None)
-    how = f"{alive_s:.4g} s alive over {count} {'failure' if count == 1 else 'failures'} (attempts not closed and "
+    if count < LEAST_SAMPLES:
+        found.unclaimed["mtti"] = f"{count} failure in {alive_s:.4g} s alive, {LEAST_SAMPLES} are needed"
+        return
+    how = f"{alive_s:.4g} s alive over {count} failures (attempts not closed and "
     found.count("mtti", alive_s / count, how + "followed by another): process failures on one host")
