@@ -187,7 +187,7 @@ def test_a_rough_split_of_the_loss_says_that_it_is_one() -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [("gpus=1024 params=70B peers=3 ram=60GB step=5s", "2 slots and 6 of peers need"),
-     ("gpus=8 params=7B peers=1 step=5s", "one node has no peer"),
+     ("gpus=64 params=7B mode=ring peers=1 step=5s", "ring"),
      ("gpus=1024 params=70B peers=1 step=5s mtti=1h max-stall=0.1%", None),
      ("gpus=1024 params=70B ram=60GB step=5s", None)],
 )  # fmt: skip

@@ -245,6 +245,19 @@ def test_an_impossible_job_is_refused_with_words_of_this_verb() -> None:
     assert solve_settings({"gpus": "1024", "params": "405B", "mtti": answered["nearest"]["mtti"]})
 
 
+def test_a_year_says_what_the_plan_of_it_says() -> None:
+    """Peer copies that were asked for and find no room are named, in text once, in JSON by every policy."""
+    words = ["simulate", "--gpus", "1024", "--params", "70B", "--set", "peers=3", "--set", "ram=60GB"]
+    said = "--peers 3: no copy is kept on peers: 2 slots and 6 of peers need"
+    assert CliRunner().invoke(app, words).output.count(f"! {said}") == 1
+    (row,) = json.loads(CliRunner().invoke(app, [*words, "--json"]).output)
+    assert any(warning.startswith(said) for warning in row["warnings"])
+    planned_too = json.loads(
+        CliRunner().invoke(app, ["plan", *words[1:5], "--peers", "3", "--ram", "60GB", "--step", "5s", "--json"]).output
+    )
+    assert set(row["warnings"]) - {w for w in row["warnings"] if w.startswith("planned: ")} <= set(planned_too["warnings"])
+
+
 @pytest.mark.slow
 def test_a_year_at_100_000_gpus_in_five_seconds() -> None:
     """One year, 100,000 GPUs, four tiers, some 17,000 failures: within 5 s of processor time."""

@@ -31,6 +31,8 @@ def simulate(
     Without --policy the planner's recommendation is simulated. A policy file changes intervals, spares or evictions:
     `spares = 8`, `evict_above = 1.2`, `[every]` with `ram = "30s"`, `peer = "never"`. What it does not say is planned.
     """
+    from hinan.plan.decision.caveats import caveats
+    from hinan.plan.decision.modes import compare_modes
     from hinan.plan.decision.nearest import solve_settings
     from hinan.plan.model.checks import Infeasible
     from hinan.plan.simulated.policy import planned, read_policy
@@ -51,7 +53,8 @@ def simulate(
     base = planned(scenario, design)
     policies = [read_policy(Path(path), base) for path in policy] or [base]
     rows = compare(scenario, policies, range(seed, seed + years))
-    typer.echo(json.dumps(to_json(rows), indent=1) if as_json else to_text(rows))
+    known = caveats(scenario, design, compare_modes(scenario))
+    typer.echo(json.dumps(to_json(rows, caveats=known), indent=1) if as_json else to_text(rows, caveats=known))
 
 
 def _word(name: str, text: str) -> str:

@@ -36,6 +36,7 @@ def checked_design(scenario: Scenario) -> Design:
     """
     with resting_on(scenario, *_SIZE):
         check_fits_hbm(scenario)
+    check_peers(scenario)
     check_tiers(scenario)
     with resting_on(scenario, "restart.verify_s"):
         check_verification(scenario)
@@ -63,6 +64,14 @@ def check_fits_hbm(scenario: Scenario) -> None:
     )
 
 
+def check_peers(scenario: Scenario) -> None:
+    """Peer copies that are asked for need as many other nodes, whatever the tiers."""
+    demands, others = scenario.demands, scenario.nodes - 1
+    if "peer_copies" in demands.origins and demands.peer_copies > others:
+        reason = costs.available_tiers(scenario, "ram")[Tier.PEER]
+        raise Infeasible([f"--peers {demands.peer_copies}: {reason}"], {"peers": str(others) if others else ""})
+
+
 def check_tiers(scenario: Scenario) -> None:
     """The tiers given must exist on this machine and leave a copy after every failure that happens."""
     tiers, mode = scenario.demands.tiers, scenario.demands.mode
@@ -73,9 +82,6 @@ def check_tiers(scenario: Scenario) -> None:
     if missing:
         left = [tier for tier in tiers if tier not in missing and tier is not Tier.SHARED]
         reasons = [f"tier {tier} cannot be used here: {reason}" for tier, reason in missing.items()]
-        fewer = 0 < scenario.nodes - 1 < scenario.demands.peer_copies
-        if fewer and set(missing) == {Tier.PEER}:
-            raise Infeasible(reasons, {"peers": str(scenario.nodes - 1)})
         raise Infeasible(reasons, {"tiers": ",".join([*left, Tier.SHARED])})
     lost = next((failure for failure, _, tier in answering(scenario, tiers) if tier is None), None)
     if lost is not None:

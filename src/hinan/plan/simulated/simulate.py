@@ -130,8 +130,12 @@ def warnings(row: Compared, *, horizon_s: float = YEAR_S) -> list[str]:
     return [f"{row.policy.name}: {waiting:.1%} of the year is {WAITING}, {row.policy.spares} spares are too few"]
 
 
-def to_json(rows: Sequence[Compared], *, horizon_s: float = YEAR_S) -> list[dict[str, Any]]:
-    """Plain values, the contract of `hinan simulate --json`."""
+def to_json(rows: Sequence[Compared], *, horizon_s: float = YEAR_S, caveats: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Plain values, the contract of `hinan simulate --json`.
+
+    Args:
+        caveats: what must be known of the plan that all policies start from; each of them has it among its warnings.
+    """
     found = []
     for row in rows:
         names = sorted({name for books in row.books for name in books.seconds})
@@ -154,7 +158,7 @@ def to_json(rows: Sequence[Compared], *, horizon_s: float = YEAR_S) -> list[dict
                 "worst_redo_s": max(books.worst_redo_s for books in row.books),
                 "least_spares": min(books.least_spares for books in row.books),
                 "seeds": len(row.books),
-                "warnings": warnings(row, horizon_s=horizon_s),
+                "warnings": [*caveats, *warnings(row, horizon_s=horizon_s)],
             }
         )
     return found
@@ -168,9 +172,9 @@ def _total(row: Compared, name: str) -> dict[str, int]:
     return totals
 
 
-def to_text(rows: Sequence[Compared], *, horizon_s: float = YEAR_S) -> str:
+def to_text(rows: Sequence[Compared], *, horizon_s: float = YEAR_S, caveats: Sequence[str] = ()) -> str:
     """A table for a terminal, shares of the year in percent."""
-    found = to_json(rows, horizon_s=horizon_s)
+    found = to_json(rows, horizon_s=horizon_s, caveats=caveats)
     names = sorted({name for row in found for name in row["shares"]}, key=lambda name: (name != "kept", name))
     width = max(12, *(len(row["policy"]) + 2 for row in found))
     lines = [f"{'share of the year':<22}" + "".join(f"{row['policy']:>{width}}" for row in found)]
@@ -183,5 +187,5 @@ def to_text(rows: Sequence[Compared], *, horizon_s: float = YEAR_S) -> str:
         f"± {1.96 * row['difference_stderr']:.4%} of the year ({row['seeds']} paired years)"
         for row in found[1:]
     ]
-    lines += [f"! {warning}" for row in found for warning in row["warnings"]]
+    lines += [f"! {warning}" for warning in dict.fromkeys(each for row in found for each in row["warnings"])]
     return "\n".join(lines)
