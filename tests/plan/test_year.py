@@ -258,6 +258,18 @@ def test_a_year_says_what_the_plan_of_it_says() -> None:
     assert set(row["warnings"]) - {w for w in row["warnings"] if w.startswith("planned: ")} <= set(planned_too["warnings"])
 
 
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [("zzqq=3", "no setting 'zzqq'; known: gpus"), ("mtii=1h", "no setting 'mtii'; did you mean mtti?"),
+     ("trace=x.csv", "--trace is an option of `hinan plan` and no setting"), ("mtti=", "--set mtti= has no value")],
+)  # fmt: skip
+def test_what_is_no_setting_is_a_mistake_in_typing(word: str, said: str) -> None:
+    """Not an impossible job: no year would do."""
+    result = CliRunner().invoke(app, ["simulate", "--set", word])
+    assert isinstance(result.exception, ConfigError)
+    assert said in str(result.exception)
+
+
 @pytest.mark.slow
 def test_a_year_at_100_000_gpus_in_five_seconds() -> None:
     """One year, 100,000 GPUs, four tiers, some 17,000 failures: within 5 s of processor time."""
