@@ -164,7 +164,7 @@ def test_torchs_own_modules_are_written_in_place() -> None:
     assert ModuleTensors(model, "model").is_plain
 
 
-@pytest.mark.parametrize("held_by", ["optimizer", "another module", "a list", "nobody"])
+@pytest.mark.parametrize("held_by", ["optimizer", "another module", "a list", "a key", "nobody"])
 def test_a_module_that_keeps_what_it_is_given_parts_from_nobody_in_silence(held_by: str) -> None:
     """A model that loads with assign=True is no longer the one that its optimizer trains."""
 
@@ -179,6 +179,8 @@ def test_a_module_that_keeps_what_it_is_given_parts_from_nobody_in_silence(held_
                 return {"other": nn.Sequential(other), "model": model}
             case "a list":
                 return {"model": model, "list": [model.weight]}
+            case "a key":
+                return {"model": model, "averages": {model.weight: torch.zeros(4, 4)}}
         return {"model": model}
 
     if held_by == "nobody":

@@ -63,6 +63,66 @@ class StrictByItself(Lora):
                 raise KeyError(name)
 
 
+class BringsBase(Lora):
+    """Acts on what torch finds missing: that part comes from its own file."""
+
+    def load_state_dict(self, entries: Any, strict: bool = True) -> Any:  # type: ignore[override]
+        with torch.no_grad():
+            self.base.weight.zero_()
+        found = super().load_state_dict(entries, strict=False)
+        assert set(found.missing_keys) == {"base.weight", "base.bias"}
+        nn.init.constant_(self.base.weight, 0.5)
+        return found
+
+
+class Warm(Lora):
+    """Means something by `strict`: without it this is a start from somebody else's weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(()), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen += 1
+        return super().forward(x) * self.seen
+
+    def state_dict(self, *arguments: Any, **options: Any) -> Any:
+        return super().state_dict(*arguments, **options) | {"seen_before": self.seen}
+
+    def load_state_dict(self, entries: Any, strict: bool = True) -> Any:  # type: ignore[override]
+        rest = dict(entries)
+        seen = rest.pop("seen_before")
+        if strict:
+            self.seen.copy_(seen)
+        return super().load_state_dict(rest, strict=False)
+
+
+class TakesMore(Warm):
+    """Takes what torch does not expect, and leaves it in."""
+
+    def load_state_dict(self, entries: Any, strict: bool = True) -> Any:  # type: ignore[override]
+        self.seen.copy_(entries["seen_before"])
+        return nn.Module.load_state_dict(self, entries, strict=False)
+
+
+class NoExtra(Frozen):
+    """Leaves extra states out, as is usual with those of 8-bit layers."""
+
+    class Extra(nn.Linear):
+        def get_extra_state(self) -> Any:
+            return torch.ones(2)
+
+        def set_extra_state(self, state: Any) -> None:
+            raise AssertionError(state)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = self.Extra(4, 4)
+
+    def state_dict(self, *arguments: Any, **options: Any) -> Any:
+        return {n: v for n, v in super().state_dict(*arguments, **options).items() if not n.endswith("_extra_state")}
+
+
 class Delegates(nn.Module):
     """Says and loads what a part of it says and loads, under that part's names."""
 
@@ -81,7 +141,8 @@ class Delegates(nn.Module):
 
 
 @pytest.mark.parametrize(("kind", "is_child"), [
-    (Hooked, False), (Hooked, True), (Lora, False), (LoadsAlone, False), (StrictByItself, False), (Delegates, False),
+    (Hooked, False), (Hooked, True), (Lora, False), (StrictByItself, False), (Delegates, False), (BringsBase, False),
+    (Warm, False), (TakesMore, False), (NoExtra, False),
 ])  # fmt: skip
 def test_what_a_module_leaves_out_is_not_missing(kind: type[nn.Module], is_child: bool) -> None:
     """Which names there are is compared before anything is written; loading asks for no others."""
@@ -120,10 +181,28 @@ def test_an_entry_that_nobody_takes_is_an_error_all_the_same(base: type[nn.Modul
     assert raised.value.evidence["path"] == "m"
 
 
-def test_a_hook_of_ours_is_gone_afterwards() -> None:
-    live = Hooked()
-    through({"m": Hooked()}, {"m": live})
-    assert not live._load_state_dict_post_hooks
+def test_one_that_cannot_load_what_it_says_is_refused_by_path() -> None:
+    """Strict inside, and nothing to say otherwise: `m.load_state_dict(m.state_dict())` fails as well."""
+    with pytest.raises(StructureError, match=r"(?s)^m is a LoadsAlone that does not load what it said.*Missing key.*base"):
+        through({"m": LoadsAlone()}, {"m": LoadsAlone()})
+
+
+def test_what_an_optimizer_trains_and_nobody_keeps_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    """Its moments come back beside fresh weights. Frozen parts, and those that are kept in another form, are not meant."""
+    model = Lora()
+    state = {"m": model, "o": torch.optim.AdamW(model.parameters())}
+    capture = Capture(state)
+    for _ in range(3):
+        capture.take()
+    assert [r.message for r in caplog.records if "trains" in r.message] == [
+        "o trains m.base.weight and 1 more, which the state_dict() of the module leaves out: a resumed run begins it anew, "
+        "beside the moments of the old one. Let its state_dict() give it"
+    ]
+    caplog.clear()
+    for other in (Lora(), NoArgumentsFlat(), Frozen()):
+        trained = [p for p in other.parameters() if p.requires_grad]
+        Capture({"m": other, "o": torch.optim.AdamW(trained)}).take()
+    assert not [r for r in caplog.records if "trains" in r.message]
 
 
 class NoArguments(nn.Module):

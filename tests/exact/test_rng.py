@@ -11,7 +11,7 @@ import torch
 
 from hinan.core.errors import CaptureError, StructureError
 from tests.exact.twins import Step, assert_resumes, assert_same, evacuated, look, look_at_rng, restored, seed
-from tests.trainer.helpers import evacuate
+from tests.trainer.helpers import evacuate, through
 
 MAKERS: dict[str, Any] = {
     "torch": lambda: torch.Generator(),
@@ -126,6 +126,13 @@ def test_saving_draws_nothing() -> None:
     evacuated(state)
     evacuated(state)
     assert_same((look_at_rng(), look([draw(state["a"]["torch"])])), before, "generators")
+
+
+def test_a_generator_whose_seed_is_a_range() -> None:
+    saved, live = np.random.default_rng(range(3)), np.random.default_rng(4)
+    saved.spawn(2)
+    through({"g": saved}, {"g": live})
+    assert saved.spawn(1)[0].random() == live.spawn(1)[0].random()
 
 
 @pytest.mark.parametrize("setting", ["device", "dtype"])

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import linecache
+import multiprocessing
 import operator
 import os
+import queue
+import selectors
 import sys
 import threading
 import time
@@ -252,6 +255,51 @@ def test_a_trainer_that_waits_for_the_thread_that_waits_for_it_is_not_waited_for
     other.join(10)
     assert not other.is_alive()
     assert (flight.torn, flight.failure) == (None, None)
+
+
+@pytest.mark.parametrize("wait", ["select", "queue", "pipe"])
+def test_a_trainer_that_waits_for_a_file_or_a_queue_is_not_waited_for(wait: str) -> None:
+    """asyncio's loop, whose executor has the thread that waits; a process that works for the loop."""
+    flight, (reader, writer), things = watched(torch.ones(8)), multiprocessing.Pipe(), queue.Queue[bool]()
+
+    def others() -> None:
+        time.sleep(0.1)
+        flight.land()
+        told = flight.settle(5)
+        things.put(told)
+        writer.send(told)
+
+    at_once(others)
+    began = time.monotonic()
+    match wait:
+        case "select":
+            _selected(reader)
+        case "queue":
+            assert things.get()
+        case "pipe":
+            assert reader.recv()
+    assert time.monotonic() - began < 4
+
+
+def _selected(reader: Any) -> None:
+    with selectors.DefaultSelector() as selector:
+        selector.register(reader, selectors.EVENT_READ)
+        assert selector.select(30)
+
+
+def test_who_waits_beside_a_trainer_in_one_long_call_gives_up_in_time() -> None:
+    """What he waits for may take as long as that call."""
+    flight, told = watched(torch.ones(8)), list[bool]()
+
+    def others() -> None:
+        at_once(flight.land)
+        told.append(flight.settle(0.1))
+        call.end()
+
+    call = Write(torch.ones(1), others)
+    call()
+    assert told == [False]
+    assert flight.wait(10)
 
 
 def test_a_trainer_that_hangs_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

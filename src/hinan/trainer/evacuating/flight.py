@@ -140,8 +140,8 @@ class Flight:
             self._pass(self._copying.wait)
         self._forget()  # whoever passed it may have been interrupted before he did
 
-    def settle(self) -> None:
-        """Wait until it is held or given up, whoever asks.
+    def settle(self, timeout_s: float | None = None) -> bool:
+        """Wait until it is held or given up, whoever asks, so long at most [s]; whether it is.
 
         Another thread than the trainer's cannot pass the gate for him: he may be in the middle of a write, and it would be
         the last look. Where bits are compared it can, for then the write is seen in the copy; and must, for the comparison
@@ -149,7 +149,7 @@ class Flight:
         """
         if self._compares or threading.get_ident() == self._trainer:
             self.finish()
-        self.wait()
+        return self.wait(timeout_s)
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until it is held or given up."""

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable
 
-from hinan.core.errors import ConfigError, SavingError
+from hinan.core.errors import AgentError, ConfigError, SavingError
 from hinan.core.ids import StepId
 from hinan.trainer.attempt.refusals import refuse_after_end
 from hinan.trainer.evacuating.flight import Flight
@@ -55,16 +55,18 @@ class Handle:
         """Whether this rank's copy is whole."""
         return self.held_at is not None
 
-    def settle(self) -> None:
+    def settle(self, timeout_s: float | None = None) -> None:
         """Wait until this rank's copy is whole. A trainer changes nothing while it waits; beside another thread it may.
 
         Raises:
             SavingError: it was lost; the reason is the message.
+            AgentError: not in time.
             ConfigError: this is a forked child.
         """
         refuse_after_end(ended=False, pid=self._pid)  # in a forked child no thread ends what was under way
         if self.flight is not None:
-            self.flight.settle()
+            if not self.flight.settle(timeout_s):
+                raise AgentError(f"step {self.step} was not held within {timeout_s} s; it may be later")
             if not self.held and self.lost is None:
                 self.lost = "it could not be sealed or given up; the log has the reason"
         if self.lost is not None:
@@ -87,5 +89,6 @@ class Handle:
         """
         if moment not in MOMENTS:
             raise ConfigError(f"wait({moment!r}): the moments of an evacuation are {' and '.join(MOMENTS)}")
-        self.settle()
-        self._watch(self._step_id, moment, float("inf") if timeout_s is None else timeout_s)
+        until = float("inf") if timeout_s is None else time.monotonic() + timeout_s
+        self.settle(timeout_s)
+        self._watch(self._step_id, moment, max(0.0, until - time.monotonic()))

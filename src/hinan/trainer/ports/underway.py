@@ -12,14 +12,19 @@ counts from before the last look at which it had.
 from __future__ import annotations
 
 import ctypes
+import queue
+import selectors
+import socket
+import subprocess
 import sys
 import threading
+from multiprocessing import connection
 from types import FrameType
 
 from hinan.trainer.ports import waking
 
-_WAITING = frozenset({threading.__file__, waking.__file__})
-"""Who stands here waits for another thread, and changes nothing. Not so autograd's engine: the hooks that it runs may."""
+_WAITING = frozenset(m.__file__ for m in (threading, waking, selectors, queue, socket, subprocess, connection))
+"""Who stands here waits for another thread or process, and changes nothing. Not so autograd's engine: its hooks may."""
 
 
 class UnderWay:

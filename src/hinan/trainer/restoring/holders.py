@@ -36,7 +36,7 @@ def _holders(value: object, path: str) -> Iterator[tuple[str, torch.Tensor]]:
             at = child(path, key) if path else str(key)
             if isinstance(key, torch.Tensor):  # by identity: a mapping may be put into another order
                 at = child(path, f"key {id(key):#x}")
-                yield at, key
+                yield f"{at} itself", key
             yield from _holders(item, at)
     elif isinstance(value, list | tuple):
         for i, item in enumerate(value):

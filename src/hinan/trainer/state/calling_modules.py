@@ -7,8 +7,7 @@ and want every parameter. What such a module says, it can also be given back.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import nn
@@ -63,22 +62,29 @@ def refuse_unloadable(module: nn.Module, path: str) -> None:
 def load_module(module: nn.Module, entries: Mapping[str, Any]) -> None:
     """Let a module load itself, from an entry for each name of its own `state_dict`.
 
-    Parameters that it leaves out there (frozen ones, a part that another file brings) are not missing: who loads such a
-    state loads it with `strict=False`. torch is then silent about entries, too, that nobody has taken; here they are an
-    error.
+    A `load_state_dict` of the user's is called as he would call it, and what torch answers him inside is torch's answer: he
+    may act on what is missing, and take himself what torch does not expect. torch's own is not strict where the module
+    leaves names out (frozen ones, a part that another file brings); entries that it does not take are then an error here.
 
     Raises:
         RuntimeError: an entry was not taken.
     """
-    if _names_of_torch(module) <= entries.keys():
-        module.load_state_dict(entries)
+    left_out = _names_of_torch(module) - entries.keys()
+    if type(module).load_state_dict is not nn.Module.load_state_dict or "load_state_dict" in vars(module):
+        _load_by_its_own(module, entries, is_whole=not left_out)
         return
-    relaxed = {"strict": False} if takes(module.load_state_dict, entries, strict=False) else {}
-    with _none_missing_but(module, entries) as not_taken:
-        found: Any = module.load_state_dict(entries, **relaxed)
-    not_taken.update(getattr(found, "unexpected_keys", ()))
-    if not_taken:
+    found = module.load_state_dict(entries, strict=not left_out)
+    if not_taken := {*found.unexpected_keys, *(name for name in found.missing_keys if name in entries)}:
         raise RuntimeError(f"unexpected entries: {', '.join(sorted(not_taken))}")
+
+
+def _load_by_its_own(module: nn.Module, entries: Mapping[str, Any], *, is_whole: bool) -> None:
+    try:
+        module.load_state_dict(entries)
+    except ours(Exception):
+        if is_whole or not takes(module.load_state_dict, entries, strict=False):
+            raise
+        module.load_state_dict(entries, strict=False)  # strict by itself, about names that it leaves out by itself
 
 
 def _names_of_torch(module: nn.Module) -> set[str]:
@@ -87,25 +93,7 @@ def _names_of_torch(module: nn.Module) -> set[str]:
     for prefix, owner in module.named_modules(remove_duplicate=False):
         own = [name for name, parameter in owner._parameters.items() if parameter is not None]
         own += [n for n, b in owner._buffers.items() if b is not None and n not in owner._non_persistent_buffers_set]
+        if type(owner).set_extra_state is not nn.Module.set_extra_state:
+            own.append("_extra_state")
         names.update(f"{prefix}.{name}" if prefix else name for name in own)
     return names
-
-
-@contextmanager
-def _none_missing_but(module: nn.Module, entries: Mapping[str, Any]) -> Iterator[set[str]]:
-    """Meanwhile torch's own loading of this module misses none of the names that are not among its entries.
-
-    Also where the module's `load_state_dict` is strict by itself. What torch finds unexpected is gathered.
-    """
-    not_taken: set[str] = set()
-    names = frozenset(entries)  # not the entries: a hook that an interrupt leaves behind must hold no tensors
-
-    def after(loaded: nn.Module, found: Any) -> None:
-        not_taken.update(found.unexpected_keys)
-        found.missing_keys[:] = [name for name in found.missing_keys if name in names]
-
-    hook = module.register_load_state_dict_post_hook(after)  # type: ignore[no-untyped-call]
-    try:
-        yield not_taken
-    finally:
-        hook.remove()

@@ -27,7 +27,7 @@ from hinan.trainer.state.loader import keeps_position, loader_values
 from hinan.trainer.state.loading_optimizers import is_plain, said_by
 from hinan.trainer.state.many import Many, traits_of
 from hinan.trainer.state.modules import ModuleTensors, unwrap
-from hinan.trainer.state.naming import optimizer_names, parameter_names
+from hinan.trainer.state.naming import optimizer_names, parameter_names, parameters_of
 from hinan.trainer.state.outside import named_entries, say_left_out
 from hinan.trainer.state.scaler import is_plain_scaler, scaler_values
 from hinan.trainer.state.supported import is_supported, unsupported
@@ -88,6 +88,7 @@ class Capture:
         self._said_left: set[str] = set()
         self._said_class: set[str] = set()
         self._made_anew = ""
+        self._asked_of = 0
 
     def take(self) -> Captured:
         """Everything that is kept, now.
@@ -104,6 +105,9 @@ class Capture:
             # After the walk: only now all optimizers of the state, and so all owners, are known.
             found.gates[name] = found.parameters.get(id(parameter), (BY_HAND,) if parameter.requires_grad else ())
         self._trainable = []
+        if len(found.parameters) != self._asked_of:
+            self._asked_of = len(found.parameters)
+            self._say_untaken(found)
         if len(self._leaves) + len(self._many_known) > 2 * len(found.tensors) + SPARE_NAMES:
             self._leaves, self._many_known = {}, {}  # names that are gone: a state may be keyed by what never comes again
         return found
@@ -179,6 +183,19 @@ class Capture:
                 "bits. If its class matters, let a load_state_dict() of %s make it again",
                 path, type(tensor).__qualname__, self._made_anew, self._made_anew,
             )  # fmt: skip
+
+    def _say_untaken(self, found: Captured) -> None:
+        """Parameters that an optimizer of the state trains, and whose module leaves them out of its own `state_dict`."""
+        kept = {tensor.untyped_storage().data_ptr() for tensor in found.tensors.values()}
+        for path, optimizer in found.optimizers.items():
+            named = ((self._known.get(id(p)), p) for p in parameters_of(optimizer))
+            left = [n for n, p in named if n and n not in found.tensors and p.untyped_storage().data_ptr() not in kept]
+            if left:
+                log.warning(
+                    "%s trains %s%s, which the state_dict() of the module leaves out: a resumed run begins it anew, beside "
+                    "the moments of the old one. Let its state_dict() give it",
+                    path, left[0], f" and {len(left) - 1} more" if left[1:] else "",
+                )  # fmt: skip
 
     def _module(self, found: Captured, path: str, module: nn.Module) -> Json:
         bare = unwrap(module)

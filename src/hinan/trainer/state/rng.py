@@ -73,7 +73,8 @@ def seed_of(value: Any) -> dict[str, Any] | None:
     """
     seed = None if isinstance(value, random.Random) else _bit_generator(value).seed_seq
     if type(seed) is np.random.SeedSequence:
-        return dict(seed.state)
+        entropy = seed.entropy
+        return {**seed.state, "entropy": list(entropy) if isinstance(entropy, range) else entropy}
     if hasattr(seed, "spawn"):
         raise TypeError(
             f"a generator spawns from a {type(seed).__qualname__}, and only numpy.random.SeedSequence can be kept"
