@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.disks import Disks
-from tests.harness.job import Job
+from tests.harness.job import Job, MakeJob
 from tests.harness.zygote import Zygote
 
 pytest.register_assert_rewrite("tests.survive.torture")  # its asserts fail with the values, as those of a test do
@@ -38,7 +38,7 @@ def zygote() -> Iterator[Zygote]:
 
 
 @pytest.fixture
-def make_job(zygote: Zygote, tmp_path: Path) -> Iterator[Callable[..., Job]]:
+def make_job(zygote: Zygote, tmp_path: Path) -> Iterator[MakeJob]:
     """Makes jobs below the test's directory; ends their processes and agents and frees their arenas afterwards."""
     jobs: list[Job] = []
 

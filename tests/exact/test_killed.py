@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 import pytest
 
 from hinan.tiers.reading import read_file
-from tests.harness.job import Job, assert_same_run, until
+from tests.harness.job import MakeJob, assert_same_run, until
 from tests.programs.lines import read_lines
 from tests.programs.loop import losses, resumes
 from tests.trainer.helpers import saved_tensors
-
-MakeJob = Callable[..., Job]
 
 
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])

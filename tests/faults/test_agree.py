@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,11 +9,10 @@ import pytest
 from hinan.tiers.arena import PROVEN
 from tests.faults.test_peers import told
 from tests.faults.test_trust import flip
-from tests.harness.job import Job, assert_same_run, until
+from tests.harness.job import Job, MakeJob, assert_same_run, until
 from tests.programs.loop import resumes
 from tests.programs.points import VARIABLE
 
-MakeJob = Callable[..., Job]
 WIDTH = 160
 
 

@@ -14,10 +14,9 @@ import pytest
 from hinan.core.commit import Do, drain_effects
 from hinan.core.ids import StepId
 from tests.harness.disks import Disks, fill
-from tests.harness.job import Job, assert_same_run, until
+from tests.harness.job import Job, MakeJob, assert_same_run, until
 from tests.programs.loop import resumes
 
-MakeJob = Callable[..., Job]
 Reference = Callable[[int], Job]
 
 

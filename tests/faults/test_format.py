@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -14,10 +13,7 @@ import pytest
 from hinan.core.ids import StepId
 from hinan.formats import records
 from tests.faults.test_peers import told
-from tests.harness.job import Job, until
-
-MakeJob = Callable[..., Job]
-
+from tests.harness.job import Job, MakeJob, until
 
 READER = """
 import json, sys

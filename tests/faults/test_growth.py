@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,7 @@ from typing import Any
 import pytest
 
 from hinan.core.budget import SLOTS_A_RANK
-from tests.harness.job import Job, until
-
-MakeJob = Callable[..., Job]
+from tests.harness.job import MakeJob, until
 
 
 @pytest.mark.parametrize("numel", [1 << 20, pytest.param(16 << 20, marks=pytest.mark.slow)])

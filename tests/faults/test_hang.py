@@ -12,11 +12,9 @@ from typing import Any
 import pytest
 
 from hinan.core.ids import StepId
-from tests.harness.job import Job, until
+from tests.harness.job import Job, MakeJob, until
 from tests.programs.lines import read_lines
 from tests.programs.loop import resumes
-
-MakeJob = Callable[..., Job]
 
 
 class Loop:

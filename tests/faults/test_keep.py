@@ -7,10 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hinan.core.ids import StepId
-from tests.harness.job import Job, assert_same_run, until
+from tests.harness.job import Job, MakeJob, assert_same_run, until
 from tests.programs.loop import resumes
 
-MakeJob = Callable[..., Job]
 Reference = Callable[[int], Job]
 
 

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.harness.disks import MARGIN, Disks, fill
-from tests.harness.job import Job, assert_same_run, until
+from tests.harness.job import Job, MakeJob, assert_same_run, until
 from tests.programs.loop import resumes
 
-MakeJob = Callable[..., Job]
 Reference = Callable[[int], Job]
 
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.harness.job import Job, until
-
-MakeJob = Callable[..., Job]
+from tests.harness.job import Job, MakeJob, until
 
 
 def told(job: Job) -> list[dict[str, Any]]:

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.job import Job, assert_same_run, until
+from tests.harness.job import Job, MakeJob, assert_same_run, until
 from tests.programs.lines import read_lines
 from tests.programs.loop import resumes
 from tests.programs.points import VARIABLE
 
-MakeJob = Callable[..., Job]
 Reference = Callable[[int], Job]
 
 

@@ -12,10 +12,9 @@ import pytest
 
 from hinan.formats.messages import Stop
 from tests.harness.disks import MARGIN, Disks
-from tests.harness.job import Job, assert_same_run, until
+from tests.harness.job import Job, MakeJob, assert_same_run, until
 from tests.programs.loop import resumes
 
-MakeJob = Callable[..., Job]
 Reference = Callable[[int], Job]
 
 

@@ -13,10 +13,9 @@ import pytest
 from hinan.core.ids import StepId
 from hinan.formats.image import Header
 from hinan.tiers.mapping import map_file, read_header
-from tests.harness.job import Job, assert_same_run, until
+from tests.harness.job import Job, MakeJob, assert_same_run, until
 from tests.programs.loop import resumes
 
-MakeJob = Callable[..., Job]
 Reference = Callable[[int], Job]
 
 

@@ -188,3 +188,7 @@ def assert_same_run(job: Job, reference: Job) -> None:
 
 def _running() -> set[int]:
     return {int(name) for name in os.listdir("/proc") if name.isdigit()}
+
+
+MakeJob = Callable[..., Job]
+"""The fixture `make_job`: makes a job of a test's own, ended with it."""

@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from hinan.cli import main as cli
 from hinan.formats.records import ClaimRecord, encode, now_text
-from tests.harness.job import Job, until
+from tests.harness.job import Job, MakeJob, until
 from tests.harness.zygote import Child
 
-MakeJob = Callable[..., Job]
 AUTO = {"every": "auto", "commit_every": "auto"}
 LAST = 400
 

@@ -9,18 +9,16 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from hinan.host.process import Process
-from tests.harness.job import TMPFS, Job, until
+from tests.harness.job import TMPFS, Job, MakeJob, until
 from tests.programs.loop import resumes
 from tests.programs.points import VARIABLE
 from tests.survive.test_kill import assert_same_run
-
-MakeJob = Callable[..., Job]
 
 
 def points_of(job: Job) -> tuple[Path, dict[str, str]]:

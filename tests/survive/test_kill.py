@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
-from tests.harness.job import Job, assert_same_run, until
+from tests.harness.job import MakeJob, assert_same_run, until
 from tests.programs.loop import resumes
-
-MakeJob = Callable[..., Job]
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

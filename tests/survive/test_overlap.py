@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
 
 from hinan.core.ids import StepId
-from tests.harness.job import Job
+from tests.harness.job import MakeJob
 from tests.programs.lines import read_lines
 from tests.programs.long_write import WEIGHT_BYTES
-
-MakeJob = Callable[..., Job]
 
 
 class Seen(NamedTuple):

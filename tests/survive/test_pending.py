@@ -6,15 +6,12 @@ Each loop is SIGKILLed in mid-iteration; resumed, it is the run that nothing hap
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.harness.job import Job, assert_same_run
+from tests.harness.job import MakeJob, assert_same_run
 from tests.programs.loop import resumes
-
-MakeJob = Callable[..., Job]
 
 AFTER_A_STEP_OF_FOUR = [8, 12, 16, 20, 28, 32]
 AS_DUE = [5, 10, 15, 20, 25, 30]

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
-from tests.harness.job import Job
-
-MakeJob = Callable[..., Job]
+from tests.harness.job import MakeJob
 
 
 @pytest.mark.parametrize("then", ["again", "on", "close"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,11 +10,10 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from hinan.core.ids import StepId, image_file
-from tests.harness.job import Job, until
+from tests.harness.job import Job, MakeJob, until
 from tests.programs.loop import losses
 from tests.programs.points import VARIABLE
 
-MakeJob = Callable[..., Job]
 Tensors = dict[str, torch.Tensor]
 
 

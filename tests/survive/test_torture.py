@@ -20,13 +20,11 @@ from pathlib import Path
 import pytest
 
 from hinan.core.errors import HinanError
-from tests.harness.job import Job, until
+from tests.harness.job import Job, MakeJob, until
 from tests.harness.zygote import ROOT, Child, Zygote
 from tests.programs.loop import losses
 from tests.survive.torture import STEP_S, STEPS, WIDTH, Torture, mentioning, runs
 from tests.survive.torture_moves import MOVES, Move, agent_and_all, agent_at_work, agent_in_restore, mid_copy, one_rank
-
-MakeJob = Callable[..., Job]
 
 
 @pytest.fixture(scope="session")

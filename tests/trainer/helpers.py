@@ -55,3 +55,15 @@ def bits(tensor: torch.Tensor) -> bytes:
     """A tensor's bits in logical order."""
     settled = tensor.detach().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format).reshape(-1)
     return settled.view(torch.uint8).numpy().tobytes()
+
+
+def trained(optimizer: type[torch.optim.Optimizer] = torch.optim.AdamW, steps: int = 3, **options: Any) -> dict[str, Any]:
+    """A model and optimizer after some steps."""
+    torch.manual_seed(steps)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2))
+    optim = optimizer(model.parameters(), lr=0.01, **options)
+    for _ in range(steps):
+        model(torch.randn(8, 4)).square().mean().backward()
+        optim.step()
+        optim.zero_grad()
+    return {"model": model, "optim": optim}

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import linecache
-import multiprocessing
-import operator
 import os
-import queue
-import selectors
 import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType, SimpleNamespace
 from typing import Any
@@ -23,32 +19,13 @@ import torch
 import hinan.trainer
 from hinan.core.errors import SavingError
 from hinan.core.ids import StepId
-from hinan.trainer.evacuating import flight as flights
-from hinan.trainer.evacuating.copying import Copying, SlotMap, enqueue, lanes
 from hinan.trainer.evacuating.evacuation import Evacuation
 from hinan.trainer.evacuating.flight import Flight, bits, moved, watch, watch_bits
 from hinan.trainer.evacuating.handle import Handle
 from hinan.trainer.ports import hostport
-from hinan.trainer.ports.device import DevicePort
-from hinan.trainer.ports.hostport import CpuPort
-from hinan.trainer.state.capture import Capture
-from hinan.trainer.state.layout import make_plan
-from tests.trainer.fakedevice import FakeDriver, FakePort
+from tests.trainer.flights import interrupted, started, watched
 
 TRAINER = os.path.dirname(hinan.trainer.__file__)
-
-
-def started(tensor: torch.Tensor, port: DevicePort | None = None) -> Copying:
-    plan = make_plan(Capture({"t": tensor}).take().tensors)
-    port = port or CpuPort()
-    slot = SlotMap("slot", memoryview(bytearray(plan.image_bytes)))
-    copying = Copying(slot)
-    enqueue(copying, plan, lanes(plan, lambda device: port, {"t"}), {"t": tensor}, lambda device: port)
-    return copying
-
-
-def interrupted() -> None:
-    raise TimeoutError("the loop's own watchdog")
 
 
 def test_an_exception_of_the_loop_passes_through_the_gate(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,143 +157,6 @@ def test_a_gate_may_be_interrupted_at_every_line(how: str, check_bits: bool) -> 
         assert slot() is None, where
         del ports
     assert line > 20
-
-
-def watched(tensor: torch.Tensor, *, check_bits: bool = False, port: DevicePort | None = None) -> Flight:
-    """A flight of this tensor, made by the calling thread."""
-    copying, gates = started(tensor, port), frozenset({"o"})
-    return Flight(copying, gates, watch([("t", tensor)]), lambda _: None, check_bits=check_bits)
-
-
-def at_once(work: Callable[[], object]) -> threading.Thread:
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    return thread
-
-
-class Write:
-    """An in-place write as torch does it: one call into C, at whose end it is counted. It ends when it is told to."""
-
-    def __init__(self, tensor: torch.Tensor, beside: Callable[[], object]) -> None:
-        """
-        Args:
-            beside: begun in a thread of its own when the write has begun.
-        """
-        self._tensor, self._begins, self._goes_on = tensor, threading.Lock(), threading.Lock()
-        self._begins.acquire()
-        self._goes_on.acquire()
-        at_once(lambda: self._begins.acquire() and beside())
-
-    def __call__(self) -> None:
-        list(map(operator.call, [self._begins.release, self._goes_on.acquire, self._tensor.zero_]))
-
-    def end(self) -> None:
-        self._goes_on.release()
-
-
-@pytest.mark.parametrize("port", [CpuPort, lambda: FakePort(FakeDriver())], ids=["host", "device"])
-def test_a_write_that_outlasts_the_copy_tears_it(port: Callable[[], DevicePort]) -> None:
-    """D3: it is counted when it has ended. The look that decides comes after that."""
-    tensor, landed = torch.ones(8), list[bool]()
-    flight = watched(tensor, port=port())
-
-    def others() -> None:
-        at_once(flight.land).join(0.2)
-        landed.append(flight.has_landed)
-        write.end()
-
-    write = Write(tensor, others)
-    write()
-    assert flight.wait(10)
-    assert (landed, flight.torn) == ([False], "t")
-
-
-def test_another_thread_that_waits_for_it_does_not_pass_the_gate_of_a_trainer_that_writes() -> None:
-    """`handle.wait()` beside training: what it would see is not the trainer's last word."""
-    tensor = torch.ones(8)
-    flight = watched(tensor)
-
-    def others() -> None:
-        at_once(flight.land)
-        at_once(flight.settle).join(0.2)
-        write.end()
-
-    write = Write(tensor, others)
-    write()
-    assert flight.wait(10)
-    assert flight.torn == "t"
-
-
-@pytest.mark.parametrize("check_bits", [False, True])
-def test_a_trainer_that_waits_for_the_thread_that_waits_for_it_is_not_waited_for(check_bits: bool) -> None:
-    flight = watched(torch.ones(8), check_bits=check_bits)
-    at_once(flight.land)
-    other = at_once(flight.settle)
-    other.join(10)
-    assert not other.is_alive()
-    assert (flight.torn, flight.failure) == (None, None)
-
-
-@pytest.mark.parametrize("wait", ["select", "queue", "pipe"])
-def test_a_trainer_that_waits_for_a_file_or_a_queue_is_not_waited_for(wait: str) -> None:
-    """asyncio's loop, whose executor has the thread that waits; a process that works for the loop."""
-    flight, (reader, writer), things = watched(torch.ones(8)), multiprocessing.Pipe(), queue.Queue[bool]()
-
-    def others() -> None:
-        time.sleep(0.1)
-        flight.land()
-        told = flight.settle(5)
-        things.put(told)
-        writer.send(told)
-
-    at_once(others)
-    began = time.monotonic()
-    match wait:
-        case "select":
-            _selected(reader)
-        case "queue":
-            assert things.get()
-        case "pipe":
-            assert reader.recv()
-    assert time.monotonic() - began < 4
-
-
-def _selected(reader: Any) -> None:
-    with selectors.DefaultSelector() as selector:
-        selector.register(reader, selectors.EVENT_READ)
-        assert selector.select(30)
-
-
-def test_who_waits_beside_a_trainer_in_one_long_call_gives_up_in_time() -> None:
-    """What he waits for may take as long as that call."""
-    flight, told = watched(torch.ones(8)), list[bool]()
-
-    def others() -> None:
-        at_once(flight.land)
-        told.append(flight.settle(0.1))
-        call.end()
-
-    call = Write(torch.ones(1), others)
-    call()
-    assert told == [False]
-    assert flight.wait(10)
-
-
-def test_a_trainer_that_hangs_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a collective whose peer is dead, say: the step that was copied before must be found."""
-    monkeypatch.setattr(flights, "UNDER_WAY_S", 0.05)
-    flight = watched(torch.ones(8))
-    landed: list[bool] = []
-
-    def others() -> None:
-        at_once(flight.land).join(10)
-        landed.append(flight.has_landed)
-        hung.end()
-
-    hung = Write(torch.ones(1), others)
-    hung()
-    flight.wait(10)
-    assert (landed, flight.torn) == ([True], None)
 
 
 def test_memory_that_is_freed_after_the_gate_is_no_tear() -> None:

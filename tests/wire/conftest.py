@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import wire_dumps as dumps
 from wire_captured import shared_folder
 
 from hinan.wire.facts.model import Machine
@@ -34,3 +35,11 @@ def read(captured: Path, tmp_path: Path) -> Callable[..., Machine]:
         return sources.read_paths(copies)
 
     return _read
+
+
+@pytest.fixture
+def dump(tmp_path: Path) -> Path:
+    """A file with the `lspci -vvv` of a machine with two GPUs behind one switch."""
+    path = tmp_path / "lspci"
+    path.write_text(dumps.LSPCI_VVV)
+    return path

@@ -1,17 +1,12 @@
-"""The command: schema, exit codes, width, files."""
+"""The command: schema, exit codes, usage errors, the verbs."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import wire_dumps as dumps
-from typer.testing import CliRunner, Result
+from wire_command import as_json, run
 
-from hinan.cli.main import app
 from hinan.core.errors import ConfigError
 
 KEYS = {
@@ -20,24 +15,6 @@ KEYS = {
 }  # fmt: skip
 HOP_KEYS = {"address", "kind", "cap_gt_s", "now_gt_s", "width", "mps", "shared_with"}
 WORDS = {"ceiling", "share", "measured", "reported", "unknown"}
-
-
-def run(*arguments: str) -> Result:
-    """`hinan wire ...`; errors of usage are raised as ConfigError, which `main` turns into exit code 2."""
-    return CliRunner().invoke(app, ["wire", *arguments], catch_exceptions=False)
-
-
-@pytest.fixture
-def dump(tmp_path: Path) -> Path:
-    path = tmp_path / "lspci"
-    path.write_text(dumps.LSPCI_VVV)
-    return path
-
-
-def as_json(*arguments: str) -> Any:
-    found = run(*arguments, "--json")
-    assert found.exit_code == 0, found.output
-    return json.loads(found.stdout)
 
 
 def test_schema(dump: Path) -> None:
@@ -64,14 +41,6 @@ def test_unknown_is_null(tmp_path: Path) -> None:
         assert answer[key] is None
     hop = answer["hops"][0]
     assert hop["cap_gt_s"] is hop["now_gt_s"] is hop["width"] is hop["mps"] is None
-
-
-@pytest.mark.parametrize("options", [(), ("--all",), ("--paths",), ("--state", "61.2GB"), ("--gpu", "7")])
-def test_sample_fits_100_columns(options: tuple[str, ...]) -> None:
-    """The sample works everywhere and fits a terminal."""
-    found = run("--sample", *options)
-    assert found.exit_code == 0
-    assert max(map(len, found.stdout.splitlines())) <= 100
 
 
 def test_gpu_by_address(dump: Path) -> None:
@@ -172,24 +141,6 @@ def test_explain_another_sender(dump: Path) -> None:
         run("explain", "0x1000", "--from", str(dump), "--device", "99:00.0")
 
 
-def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`lspci -vvv | hinan wire --from -`."""
-    found = CliRunner().invoke(app, ["wire", "--from", "-", "--json"], input=dumps.LSPCI_VVV, catch_exceptions=False)
-    assert json.loads(found.stdout)["gpu"]["address"] == "43:00.0"
-
-
-def test_standard_input_is_read_once_and_stays_open() -> None:
-    """Named twice it is refused by name; read once it is left open for whoever comes after."""
-    code = (
-        "import sys; from pathlib import Path; from hinan.wire.machine import sources; "
-        "sources.read_path(Path('-')); assert not sys.stdin.buffer.closed"
-    )
-    found = subprocess.run([sys.executable, "-c", code], input=dumps.LSPCI_VVV, capture_output=True, text=True, check=False)
-    assert found.returncode == 0, found.stderr
-    with pytest.raises(ConfigError, match="can be read once"):
-        CliRunner().invoke(app, ["wire", "--from", "-", "--from", "-"], input=dumps.LSPCI_VVV, catch_exceptions=False)
-
-
 def test_explain_json() -> None:
     """Packets are their header bytes."""
     answer = as_json("explain", "0x7fed1234", "--sample", "--size", "4")
@@ -197,58 +148,6 @@ def test_explain_json() -> None:
     assert answer["labels"]["route"] == "reported"
     assert answer["labels"]["packets"] == answer["labels"]["address"] == "illustration"
     assert answer["route"]["destination"] == "system memory"
-
-
-def test_explain_file(tmp_path: Path) -> None:
-    """A file's pages: each figure is read or unknown."""
-    path = tmp_path / "slot"
-    path.write_bytes(bytes(8192))
-    found = run("explain", "--file", str(path), "--sample")
-    assert found.exit_code == 0
-    assert "Some of its pages" in found.stdout
-    assert "   read" in found.stdout or "unknown (root needed)" in found.stdout
-    assert "windows and BARs: illustration" in found.stdout or "the physical address is not known" in found.stdout
-
-
-def test_capture_and_read_back(dump: Path, tmp_path: Path) -> None:
-    """Several dumps become one file that every verb reads."""
-    out = tmp_path / "machine.json"
-    assert run("capture", "--out", str(out), "--from", str(dump)).exit_code == 0
-    assert as_json("--from", str(out), "--gpu", "0")["hops"] == as_json("--from", str(dump), "--gpu", "0")["hops"]
-
-
-def test_capture_writes_over_nothing_unasked(dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """machine.json is its name where none was given; a file that is there needs to be named."""
-    monkeypatch.chdir(tmp_path)
-    assert run("capture", "--from", str(dump)).exit_code == 0
-    (tmp_path / "machine.json").write_text("mine")
-    with pytest.raises(ConfigError, match=r"machine\.json exists; name a file with -o"):
-        run("capture", "--from", str(dump))
-    assert (tmp_path / "machine.json").read_text() == "mine"
-    assert run("capture", "--from", str(dump), "-o", "machine.json").exit_code == 0
-    assert (tmp_path / "machine.json").read_text() != "mine"
-
-
-def test_a_capture_to_standard_output(dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`capture -o -` is the file and nothing else; pictures, beside which an answer is printed, need a name."""
-    monkeypatch.chdir(tmp_path)
-    found = run("capture", "--from", str(dump), "-o", "-")
-    assert "machine" in json.loads(found.stdout)
-    for option in ("--svg", "--html"):
-        with pytest.raises(ConfigError, match="standard output"):
-            run("--from", str(dump), option, "-")
-    assert not (tmp_path / "-").exists()
-
-
-def test_many_sources_fit_100_columns(tmp_path: Path) -> None:
-    """What a check was read from is wrapped, however many files there are."""
-    texts = (dumps.LSPCI_TV, dumps.SRAT, dumps.IOMEM, dumps.NUMACTL, dumps.TOPO, dumps.GDSIO)
-    names = [tmp_path / str(order) for order, _ in enumerate(texts)]
-    for name, text in zip(names, texts, strict=True):
-        name.write_text(text)
-    shown = run("check", *(word for name in names for word in ("--from", str(name)))).stdout
-    assert shown.startswith("nothing found")
-    assert max(map(len, shown.splitlines())) <= 100
 
 
 def test_a_check_says_how_many_gpus_it_looked_at(tmp_path: Path) -> None:
@@ -261,53 +160,6 @@ def test_a_check_says_how_many_gpus_it_looked_at(tmp_path: Path) -> None:
     path.write_text(dumps.LSPCI_TV.replace("[AMD/ATI] Instinct", "Bridge"))
     assert run("check", "--from", str(path)).stdout.startswith("nothing found on the path of 1 GPU (read from: lspci -tv)")
     assert run("check", "--sample").stdout.startswith("nothing found on the paths of 8 GPUs")
-
-
-def test_distances_of_many_nodes_are_not_cut(tmp_path: Path) -> None:
-    """Eight nodes and no GPU: all seven distances of each, in 100 columns."""
-    path = tmp_path / "x"
-    nodes = "".join(f"node {n} cpus: {n}\nnode {n} size: 100000 MB\nnode {n} free: 90000 MB\n" for n in range(8))
-    head = "node " + " ".join(f"{n:>3}" for n in range(8))
-    rows = "".join(f"  {n}: " + " ".join(f"{10 if n == m else 12 + m:>3}" for m in range(8)) + "\n" for n in range(8))
-    path.write_text(f"available: 8 nodes (0-7)\n{nodes}node distances:\n{head}\n{rows}")
-    shown = run("--from", str(path)).stdout
-    assert "…" not in shown
-    assert max(map(len, shown.splitlines())) <= 100
-    assert all(f"{12 + n} to node {n}" in " ".join(shown.split()) for n in range(8))
-
-
-def test_pictures(tmp_path: Path, dump: Path) -> None:
-    """SVG and HTML are well-formed, load nothing, and escape what a source says."""
-    from xml.etree.ElementTree import fromstring
-
-    evil = tmp_path / "evil"
-    evil.write_text(dumps.LSPCI_VVV.replace("Example A100", "<script>alert(1)</script>"))
-    svg, page = tmp_path / "p.svg", tmp_path / "p.html"
-    assert run("--from", str(evil), "--svg", str(svg), "--html", str(page)).exit_code == 0
-    root = fromstring(svg.read_text())
-    assert len([e for e in root.iter() if "bar" in (e.get("class") or "")]) == 2  # GPU to port, uplink to root port
-    for text in (svg.read_text(), page.read_text()):
-        assert "<script" not in text
-        assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
-
-
-def test_narrow_hop_is_in_colour(tmp_path: Path) -> None:
-    """The uplink that is slower than the GPU's link is drawn narrow, half as wide, in its own class."""
-    nccl, svg = tmp_path / "x", tmp_path / "p.svg"
-    nccl.write_text(dumps.NCCL)
-    run("--from", str(nccl), "--gpu", "0", "--svg", str(svg))
-    text = svg.read_text()
-    assert text.count('class="bar narrow"') == 1
-    assert 'width="23.0"' in text
-    assert 'width="46.0"' in text
-
-
-def test_equal_hops_have_no_narrow_one(tmp_path: Path) -> None:
-    """Where every link is as fast as the next, none is marked, on screen or in the picture."""
-    svg = tmp_path / "p.svg"
-    found = run("--sample", "--svg", str(svg))
-    assert "<- narrowest" not in found.stdout
-    assert 'narrow"' not in svg.read_text()
 
 
 def test_dma_on_paper() -> None:
@@ -348,14 +200,6 @@ def test_legs_hop_by_hop(dump: Path) -> None:
     assert max(map(len, shown.splitlines())) <= 100
 
 
-def test_nothing_to_draw_is_an_error(tmp_path: Path) -> None:
-    """Without a GPU --svg is refused; no file appears."""
-    (tmp_path / "nodes").write_text(dumps.NUMACTL)
-    with pytest.raises(ConfigError, match="no GPU"):
-        run("--from", str(tmp_path / "nodes"), "--svg", str(tmp_path / "p.svg"))
-    assert not (tmp_path / "p.svg").exists()
-
-
 def test_help_says_what_the_others_are_for() -> None:
     """`wire check --help` names verify, preflight and drill."""
     text = run("check", "--help").stdout
@@ -378,27 +222,6 @@ def test_an_address_that_can_be_read_in_two_ways_is_refused() -> None:
         run("dma", "4012345000")
     assert run("--sample", "explain", "0x4096").exit_code == 0
     assert run("dma", "4012345f80").exit_code == 0
-
-
-def test_a_terminal_without_these_letters() -> None:
-    """LANG=C: microseconds are written us; nothing else changes, and nothing is raised."""
-    command = [
-        sys.executable,
-        "-c",
-        "from hinan.cli.main import main; main()",
-        "wire",
-        "dma",
-        "0x4012345000",
-        "--size",
-        "4",
-    ]
-    ascii_, whole = (
-        subprocess.run(command, env={**os.environ, "PYTHONIOENCODING": encoding}, capture_output=True, check=False)
-        for encoding in ("ascii", "utf-8")
-    )
-    assert ascii_.returncode == 0, ascii_.stderr
-    assert " µs: " in whole.stdout.decode()
-    assert ascii_.stdout.decode("ascii") == whole.stdout.decode().replace("µ", "u")
 
 
 @pytest.mark.parametrize("verb", [(), ("check",)])

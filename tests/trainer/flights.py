@@ -1,0 +1,61 @@
+"""Flights of a tensor, and writes that tests begin and end."""
+
+from __future__ import annotations
+
+import operator
+import threading
+from collections.abc import Callable
+
+import torch
+
+from hinan.trainer.evacuating.copying import Copying, SlotMap, enqueue, lanes
+from hinan.trainer.evacuating.flight import Flight, watch
+from hinan.trainer.ports.device import DevicePort
+from hinan.trainer.ports.hostport import CpuPort
+from hinan.trainer.state.capture import Capture
+from hinan.trainer.state.layout import make_plan
+
+
+def started(tensor: torch.Tensor, port: DevicePort | None = None) -> Copying:
+    plan = make_plan(Capture({"t": tensor}).take().tensors)
+    port = port or CpuPort()
+    slot = SlotMap("slot", memoryview(bytearray(plan.image_bytes)))
+    copying = Copying(slot)
+    enqueue(copying, plan, lanes(plan, lambda device: port, {"t"}), {"t": tensor}, lambda device: port)
+    return copying
+
+
+def interrupted() -> None:
+    raise TimeoutError("the loop's own watchdog")
+
+
+def watched(tensor: torch.Tensor, *, check_bits: bool = False, port: DevicePort | None = None) -> Flight:
+    """A flight of this tensor, made by the calling thread."""
+    copying, gates = started(tensor, port), frozenset({"o"})
+    return Flight(copying, gates, watch([("t", tensor)]), lambda _: None, check_bits=check_bits)
+
+
+def at_once(work: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
+
+
+class Write:
+    """An in-place write as torch does it: one call into C, at whose end it is counted. It ends when it is told to."""
+
+    def __init__(self, tensor: torch.Tensor, beside: Callable[[], object]) -> None:
+        """
+        Args:
+            beside: begun in a thread of its own when the write has begun.
+        """
+        self._tensor, self._begins, self._goes_on = tensor, threading.Lock(), threading.Lock()
+        self._begins.acquire()
+        self._goes_on.acquire()
+        at_once(lambda: self._begins.acquire() and beside())
+
+    def __call__(self) -> None:
+        list(map(operator.call, [self._begins.release, self._goes_on.acquire, self._tensor.zero_]))
+
+    def end(self) -> None:
+        self._goes_on.release()
