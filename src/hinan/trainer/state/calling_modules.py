@@ -14,6 +14,7 @@ from torch import nn
 
 from hinan.core.errors import CaptureError
 from hinan.host.signals import ours
+from hinan.trainer.state.places import names_loaded
 
 
 def takes(method: Callable[..., object], *arguments: object, **named: object) -> bool:
@@ -69,7 +70,7 @@ def load_module(module: nn.Module, entries: Mapping[str, Any]) -> None:
     Raises:
         RuntimeError: an entry was not taken.
     """
-    left_out = _names_of_torch(module) - entries.keys()
+    left_out = names_loaded(module) - entries.keys()
     if type(module).load_state_dict is not nn.Module.load_state_dict or "load_state_dict" in vars(module):
         _load_by_its_own(module, entries, is_whole=not left_out)
         return
@@ -85,15 +86,3 @@ def _load_by_its_own(module: nn.Module, entries: Mapping[str, Any], *, is_whole:
         if is_whole or not takes(module.load_state_dict, entries, strict=False):
             raise
         module.load_state_dict(entries, strict=False)  # strict by itself, about names that it leaves out by itself
-
-
-def _names_of_torch(module: nn.Module) -> set[str]:
-    """The names that torch's own loading looks for."""
-    names: set[str] = set()
-    for prefix, owner in module.named_modules(remove_duplicate=False):
-        own = [name for name, parameter in owner._parameters.items() if parameter is not None]
-        own += [n for n, b in owner._buffers.items() if b is not None and n not in owner._non_persistent_buffers_set]
-        if type(owner).set_extra_state is not nn.Module.set_extra_state:
-            own.append("_extra_state")
-        names.update(f"{prefix}.{name}" if prefix else name for name in own)
-    return names

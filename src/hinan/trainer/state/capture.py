@@ -8,7 +8,6 @@ Relies on: the walk's order being the same on every rank that holds the same kin
 from __future__ import annotations
 
 import itertools
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,13 +26,12 @@ from hinan.trainer.state.loader import keeps_position, loader_values
 from hinan.trainer.state.loading_optimizers import is_plain, said_by
 from hinan.trainer.state.many import Many, traits_of
 from hinan.trainer.state.modules import ModuleTensors, unwrap
-from hinan.trainer.state.naming import optimizer_names, parameter_names, parameters_of
-from hinan.trainer.state.outside import named_entries, say_left_out
+from hinan.trainer.state.naming import optimizer_names, parameter_names
+from hinan.trainer.state.outside import named_entries
 from hinan.trainer.state.scaler import is_plain_scaler, scaler_values
 from hinan.trainer.state.supported import is_supported, unsupported
 from hinan.trainer.state.torch_values import torch_value
-
-log = logging.getLogger("hinan")
+from hinan.trainer.state.warned import Warned
 
 SPARE_NAMES = 1024
 """Names remembered beyond twice those of the present state before all are forgotten."""
@@ -85,10 +83,8 @@ class Capture:
         self._known: dict[int, str] = {}
         self._leaves: dict[str, tuple[str, Json]] = {}
         self._many_known: dict[str, Many] = {}
-        self._said_left: set[str] = set()
-        self._said_class: set[str] = set()
         self._made_anew = ""
-        self._asked_of = 0
+        self._warned = Warned()
 
     def take(self) -> Captured:
         """Everything that is kept, now.
@@ -105,9 +101,7 @@ class Capture:
             # After the walk: only now all optimizers of the state, and so all owners, are known.
             found.gates[name] = found.parameters.get(id(parameter), (BY_HAND,) if parameter.requires_grad else ())
         self._trainable = []
-        if len(found.parameters) != self._asked_of:
-            self._asked_of = len(found.parameters)
-            self._say_untaken(found)
+        self._warned.of_untaken(found.optimizers, found.tensors, found.parameters, self._known)
         if len(self._leaves) + len(self._many_known) > 2 * len(found.tensors) + SPARE_NAMES:
             self._leaves, self._many_known = {}, {}  # names that are gone: a state may be keyed by what never comes again
         return found
@@ -153,8 +147,8 @@ class Capture:
             raise CaptureError(f"two tensors of the state have the name {path}; rename one of the keys", path=path)
         if not is_supported(tensor):
             raise unsupported(path, tensor)
-        if self._made_anew and type(tensor) is not torch.Tensor:
-            self._say_class(path, tensor)
+        if self._made_anew:
+            self._warned.of_class(path, tensor, self._made_anew)
         found.tensors[path] = tensor
         if not tensor.is_contiguous():
             stride = packed_stride(tensor)
@@ -173,29 +167,6 @@ class Capture:
             yield
         finally:
             self._made_anew = outer
-
-    def _say_class(self, path: str, tensor: torch.Tensor) -> None:
-        """Once an owner: its fresh self has no such tensor to be written over, and no class is imported for a file."""
-        if self._made_anew not in self._said_class:
-            self._said_class.add(self._made_anew)
-            log.warning(
-                "%s is a %s; a restore makes %s's tensors anew, and this one will be a plain torch.Tensor with the same "
-                "bits. If its class matters, let a load_state_dict() of %s make it again",
-                path, type(tensor).__qualname__, self._made_anew, self._made_anew,
-            )  # fmt: skip
-
-    def _say_untaken(self, found: Captured) -> None:
-        """Parameters that an optimizer of the state trains, and whose module leaves them out of its own `state_dict`."""
-        kept = {tensor.untyped_storage().data_ptr() for tensor in found.tensors.values()}
-        for path, optimizer in found.optimizers.items():
-            named = ((self._known.get(id(p)), p) for p in parameters_of(optimizer))
-            left = [n for n, p in named if n and n not in found.tensors and p.untyped_storage().data_ptr() not in kept]
-            if left:
-                log.warning(
-                    "%s trains %s%s, which the state_dict() of the module leaves out: a resumed run begins it anew, beside "
-                    "the moments of the old one. Let its state_dict() give it",
-                    path, left[0], f" and {len(left) - 1} more" if left[1:] else "",
-                )  # fmt: skip
 
     def _module(self, found: Captured, path: str, module: nn.Module) -> Json:
         bare = unwrap(module)
@@ -259,9 +230,7 @@ class Capture:
         """An optimizer's state: entries of its parameters by name, and other entries. Looked at as a whole where all of
         it is moments; hundreds of parameters, one by one, take longer than everything else of a capture."""
         entries, left = named_entries(optimizer, names, self._known)
-        if left and path not in self._said_left:
-            self._said_left.add(path)
-            say_left_out(path, len(left))
+        self._warned.of_moments_outside(path, len(left))
         are_dicts = all(type(entry) is dict for _, _, entry in entries)
         keys = [(name, *entry) for name, _, entry in entries] if are_dicts else []
         items = [item for _, _, entry in entries for item in entry.values()] if are_dicts else []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ from torch import nn
 
 from hinan.trainer.state.calling_modules import load_module, refuse_unloadable, said_by_module
 from hinan.trainer.state.loading_modules import loads_itself, saves_itself
+from hinan.trainer.state.places import owners_of, places_of, structure_of
 
 
 def unwrap(module: nn.Module) -> nn.Module:
@@ -43,18 +43,18 @@ class ModuleTensors:
             CaptureError: the module cannot say its state, or take it.
         """
         self._module, self._path = module, path
-        self._shape = _structure(module)
+        self._shape = structure_of(module)
         entries = said_by_module(module, path)
         self._versions = getattr(entries, "_metadata", None)
         tensors = [name for name, value in entries.items() if isinstance(value, torch.Tensor)]
         self._extras = [name for name in entries if name not in set(tensors)]
-        places = _places(module)
+        places = places_of(module)
         self._places = {n: places[n] for n in tensors if n in places and places[n][0][places[n][1]] is entries[n]}
         by_name = dict(module.named_modules(remove_duplicate=False))
         self._saving = {name for name, owner in by_name.items() if saves_itself(owner)}
         self._loading = {name for name, owner in by_name.items() if loads_itself(owner, is_root=owner is module)}
         own = self._saving | self._loading
-        self.given = {n for n in tensors if n not in self._places or not own.isdisjoint(_owners(n))}
+        self.given = {n for n in tensors if n not in self._places or not own.isdisjoint(owners_of(n))}
         if not self.is_plain:
             refuse_unloadable(module, path)
 
@@ -69,11 +69,11 @@ class ModuleTensors:
 
     def is_saved_by_torch(self, name: str) -> bool:
         """Whether the saved tensor is the parameter as it was; who saves himself may have given it another form."""
-        return self._saving.isdisjoint(_owners(name))
+        return self._saving.isdisjoint(owners_of(name))
 
     def still_holds(self) -> bool:
         """Whether the module has the parameters and buffers it had, and nobody else has begun to save it."""
-        return _structure(self._module) == self._shape
+        return structure_of(self._module) == self._shape
 
     def read(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         """(tensors by name, other values by name), in state_dict order."""
@@ -90,43 +90,3 @@ class ModuleTensors:
         if self._versions is not None:
             loaded._metadata = self._versions  # type: ignore[attr-defined]
         load_module(self._module, loaded)
-
-
-def _owners(name: str) -> Iterator[str]:
-    """Names of the modules that a parameter is below, the root's included."""
-    while name:
-        name = name.rpartition(".")[0]
-        yield name
-
-
-def _structure(module: nn.Module) -> list[tuple[Any, ...]]:
-    """What must stay equal for a name's place to stay right: modules, their children by name, which slots are filled, and
-    who has hooked into the saving.
-
-    Modules are held, not their ids: a new layer may get the address of one that is gone.
-    """
-    found: list[tuple[Any, ...]] = []
-    waiting: list[nn.Module | None] = [module]
-    seen = set()
-    while waiting:
-        m = waiting.pop()
-        if m is None or m in seen:
-            continue
-        seen.add(m)
-        waiting += m._modules.values()
-        parameters = [k for k, v in m._parameters.items() if v is not None]
-        buffers = [k for k, v in m._buffers.items() if v is not None]
-        hooks = len(m._state_dict_hooks), len(m._state_dict_pre_hooks), "state_dict" in m.__dict__
-        found.append((m, parameters, buffers, hooks, *m._modules.items()))
-    return found
-
-
-def _places(module: nn.Module) -> dict[str, tuple[dict[str, Any], str]]:
-    """Each parameter and buffer by every name it has: the dictionary that owns it and its key there."""
-    places: dict[str, tuple[dict[str, Any], str]] = {}
-    for prefix, owner in module.named_modules(remove_duplicate=False):
-        for slots in (owner._parameters, owner._buffers):
-            for attribute, value in slots.items():
-                if value is not None:
-                    places[f"{prefix}.{attribute}" if prefix else attribute] = (slots, attribute)
-    return places

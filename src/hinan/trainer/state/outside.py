@@ -9,14 +9,11 @@ torch leaves it where it is: `opt.param_groups.pop(1)` freezes a group, and a pa
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import nn
-
-log = logging.getLogger("hinan")
 
 Entries = list[tuple[str | None, Any, Any]]
 """(name of the parameter, or None for an entry of the optimizer's own; key; entry) of an optimizer's state."""
@@ -37,15 +34,6 @@ def named_entries(
         return entries, []
     named: Entries = [(name or known.get(id(key)), key, entry) for name, key, entry in entries]
     return [e for e in named if not _is_nobodys(e)], [e[2] for e in named if _is_nobodys(e)]
-
-
-def say_left_out(optimizer: str, count: int) -> None:
-    """Once an optimizer: what it does now does not need them, but what the loop does later might."""
-    log.warning(
-        "%s holds state of %d parameters that are in none of its groups and in no module at the top of the state. It never "
-        "looks at it, and it is not kept. If such a parameter is to come back into a group, put its module there",
-        optimizer, count,
-    )  # fmt: skip
 
 
 def bytes_of(entries: Iterable[Any]) -> int:
