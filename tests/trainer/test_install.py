@@ -16,6 +16,7 @@ import torch
 
 import hinan
 from hinan.core.errors import CaptureError, StructureError
+from hinan.trainer.ports import halves
 from hinan.trainer.restoring import writes
 from hinan.trainer.restoring.saved import HUGE_BYTES, SavedTensor
 from hinan.trainer.state.capture import Capture
@@ -176,7 +177,7 @@ def test_module_hooks_and_extra_state() -> None:
 @pytest.mark.parametrize("overlap", [False, True])
 def test_copies_in_two_threads_are_those_of_one(overlap: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Large copies are shared by two threads; live tensors in one storage are written in order, by one."""
-    monkeypatch.setattr(writes, "WORTH_A_THREAD_BYTES", 1)
+    monkeypatch.setattr(halves, "WORTH_A_THREAD_BYTES", 1)
     base = torch.zeros(600)
     lives = [base[:400], base[200:]] if overlap else [torch.zeros(n) for n in (5, 1, 0, 300, 2)]
     saved = [torch.rand(t.shape) for t in lives]

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 
 import torch
 
 from hinan.formats.digest import digest
 from hinan.trainer.evacuating.copying import Copying
+from hinan.trainer.ports.halves import in_halves
 from hinan.trainer.ports.pieces import flat_bytes
 from hinan.trainer.ports.rawmemory import bytes_of
 from hinan.trainer.ports.underway import UnderWay
@@ -45,8 +47,9 @@ def watch_bits(tensors: Iterable[tuple[str, torch.Tensor]]) -> Watched:
 
     Looked at through an alias: a parameter that merely gets another storage leaves the bytes that a copy would read alone.
     """
-    aliases = ((name, tensor.detach()) for name, tensor in tensors)
-    return [(name, alias, version(alias), bits(alias)) for name, alias in aliases]
+    aliases = [(name, tensor.detach()) for name, tensor in tensors]
+    found = bits_of_all([alias for _, alias in aliases])
+    return [(name, alias, version(alias), now) for (name, alias), now in zip(aliases, found, strict=True)]
 
 
 def version(tensor: torch.Tensor) -> int:
@@ -56,14 +59,19 @@ def version(tensor: torch.Tensor) -> int:
 
 def moved(watched: Watched) -> str | None:
     """Name of a tensor that was changed in place since it was watched."""
-    return next(
-        (
-            name
-            for name, tensor, before, at_first in watched
-            if version(tensor) != before or (at_first is not None and bits(tensor) != at_first)
-        ),
-        None,
-    )
+    for name, tensor, before, _ in watched:
+        if version(tensor) != before:
+            return name
+    exact = [(name, tensor, at_first) for name, tensor, _, at_first in watched if at_first is not None]
+    now = bits_of_all([tensor for _, tensor, _ in exact])
+    return next((name for (name, _, at_first), found in zip(exact, now, strict=True) if found != at_first), None)
+
+
+def bits_of_all(tensors: Sequence[torch.Tensor]) -> list[str]:
+    """`bits` of each. Host memory is read by two threads; work on a device belongs into the stream of the calling one."""
+    if all(tensor.device.type == "cpu" for tensor in tensors):
+        return [*chain(*in_halves(tensors, lambda tensor: tensor.nbytes, lambda some: [bits(t) for t in some]))]
+    return [bits(tensor) for tensor in tensors]
 
 
 def bits(tensor: torch.Tensor) -> str:

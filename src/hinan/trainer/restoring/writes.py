@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import operator
-from bisect import bisect_right
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, MutableMapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import accumulate
 from typing import Any
 
 import torch
 
+from hinan.trainer.ports.halves import in_halves
 from hinan.trainer.restoring.saved import SavedTensor
-
-WORTH_A_THREAD_BYTES = 32 << 20
 
 
 class Copies:
@@ -25,16 +21,11 @@ class Copies:
         self.pairs: list[tuple[torch.Tensor, SavedTensor]] = []
 
     def __call__(self) -> None:
-        sizes = list(accumulate(live.nbytes for live, _ in self.pairs))
-        if not (sizes and sizes[-1] >= WORTH_A_THREAD_BYTES and self._can_share):
+        if self._can_share:
+            # memmove lets the other thread run; what torch copies itself (strides, lazy conjugates) is rare and short.
+            in_halves(self.pairs, lambda pair: pair[0].nbytes, write_all)
+        else:
             write_all(self.pairs)
-            return
-        middle = bisect_right(sizes, sizes[-1] // 2)
-        # memmove lets the other thread run; what torch copies itself (strides, lazy conjugates) is rare and short.
-        with ThreadPoolExecutor(1, "hinan-install") as helper:
-            other = helper.submit(write_all, self.pairs[middle:])
-            write_all(self.pairs[:middle])
-            other.result()
 
     @property
     def _can_share(self) -> bool:
