@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
+from contextlib import suppress
 
 import pytest
 import torch
 
 from hinan.formats.image import SMALL_BYTES
 from hinan.trainer.evacuating.copying import Copying, SlotMap, enqueue, lanes
+from hinan.trainer.ports import hostport
+from hinan.trainer.ports.hostport import HERE, CpuPort
 from hinan.trainer.ports.pieces import BUCKET_BYTES, CHUNK_BYTES
 from hinan.trainer.state.capture import Capture
 from hinan.trainer.state.layout import Plan, make_plan
 from tests.trainer.fakedevice import FakeDriver, FakePort
+from tests.trainer.flights import interrupted
 
 
 def started(gated: set[str], port: FakePort, tensors: dict[str, torch.Tensor]) -> tuple[Copying, bytearray]:
@@ -136,3 +141,24 @@ def test_bouncing_is_whole_when_it_returns() -> None:
     entry = plan_of(tensors).header.by_name["t"]
     assert image[entry.offset : entry.offset + entry.size_bytes] == tensors["t"].numpy().tobytes()
     assert max(copies(port)) == CHUNK_BYTES
+
+
+def test_who_is_interrupted_in_the_ungated_copy_leaves_its_source_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a state_dict() makes anew is nobody else's: its memory would be freed under the copy."""
+    port, go, move = CpuPort(), threading.Event(), hostport.memmove
+    monkeypatch.setattr(hostport, "memmove", lambda *arguments: (go.wait(10), move(*arguments)))
+    tensors = {"t": torch.ones(4)}
+    plan, source = plan_of(tensors), weakref.ref(tensors["t"].untyped_storage())
+    image = bytearray(plan.image_bytes)
+    copying = Copying(SlotMap("slot", memoryview(image)))
+    with monkeypatch.context() as patch:
+        patch.setattr(port, "wait", lambda stream, event: interrupted() if stream is HERE else None)
+        with suppress(TimeoutError):
+            enqueue(copying, plan, lanes(plan, lambda device: port), tensors, lambda device: port)
+    del tensors
+    assert source() is not None
+    go.set()
+    port.reach(port.record(port.side_stream()))
+    del copying
+    assert source() is None
+    port.end()

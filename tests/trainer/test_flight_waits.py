@@ -7,16 +7,18 @@ import queue
 import selectors
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from hinan.trainer.evacuating import flight as flights
+from hinan.trainer.evacuating.flight import UnseenWrites
 from hinan.trainer.ports.device import DevicePort
 from hinan.trainer.ports.hostport import CpuPort
 from tests.trainer.fakedevice import FakeDriver, FakePort
-from tests.trainer.flights import Write, at_once, watched
+from tests.trainer.flights import Write, at_once, taken, watched
 
 
 @pytest.mark.parametrize("port", [CpuPort, lambda: FakePort(FakeDriver())], ids=["host", "device"])
@@ -122,3 +124,89 @@ def test_a_trainer_that_hangs_is_not_waited_for_for_ever(monkeypatch: pytest.Mon
     hung()
     flight.wait(10)
     assert (landed, flight.torn) == ([True], None)
+
+
+def test_another_threads_optimizer_waits_for_a_write_of_the_trainer() -> None:
+    """Its gate is the last look: what the trainer writes meanwhile is counted by then, and seen."""
+    tensor, passed = torch.ones(8), list[str | None]()
+    flight = watched(tensor)
+
+    def others() -> None:
+        flight._copying.join()
+        stepping = at_once(lambda: (flight.hold(["o"]), passed.append(flight.torn)))
+        stepping.join(0.1)
+        assert not passed
+        write.end()
+        stepping.join(10)
+        flight.land()
+
+    write = Write(tensor, others)
+    write()
+    assert flight.wait(10)
+    assert (passed, flight.torn, flight.failure) == (["t"], "t", None)
+
+
+def test_an_optimizer_of_another_thread_does_not_wait_long_for_the_trainers_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What that writes cannot be known any more, and nothing is sealed."""
+    monkeypatch.setattr(flights, "GATE_S", 0.05)
+    flight = watched(torch.ones(8))
+
+    def others() -> None:
+        at_once(lambda: flight.hold(["o"])).join(10)
+        flight.land()
+        call.end()
+
+    call = Write(torch.ones(1), others)
+    call()
+    assert flight.wait(10)
+    assert flight.is_passed
+    assert isinstance(flight.failure, UnseenWrites)
+
+
+def test_a_trainer_who_waits_for_another_threads_optimizer_is_not_waited_for() -> None:
+    flight = watched(torch.ones(8))
+    began = time.monotonic()
+    at_once(lambda: flight.hold(["o"])).join(10)
+    flight.land()
+    assert (flight.is_passed, flight.torn, flight.failure) == (True, None, None)
+    assert time.monotonic() - began < flights.GATE_S
+
+
+def test_a_write_of_another_thread_that_the_trainer_waits_for_tears_the_copy() -> None:
+    tensor = torch.ones(8)
+    flight = watched(tensor)
+    begun = taken()
+    write = Write(tensor, begun.release)
+    writing = at_once(write)
+    begun.acquire()
+    landing = at_once(flight.land)
+
+    def end() -> None:
+        landing.join(0.1)
+        assert not flight.has_landed
+        write.end()
+
+    at_once(end)
+    writing.join(10)
+    landing.join(10)
+    assert (flight.has_landed, flight.torn) == (True, "t")
+
+
+def test_time_in_which_the_process_was_stopped_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A debugger, a frozen cgroup: the clock goes on, and the write does not."""
+    tensor, clock = torch.ones(8), iter(range(0, 1 << 30, 1000))
+    flight = watched(tensor)
+
+    def others() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(flights, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+            landing = at_once(flight.land)
+            landing.join(0.2)
+            landed.append(flight.has_landed)
+            write.end()
+            landing.join(10)
+
+    landed, write = list[bool](), Write(tensor, others)
+    write()
+    assert flight.wait(10)
+    assert (landed, flight.torn) == ([False], "t")

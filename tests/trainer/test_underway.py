@@ -7,14 +7,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from hinan.trainer.ports import underway
 from hinan.trainer.ports.underway import UnderWay
 from hinan.trainer.ports.waking import Once
+from tests.trainer.flights import busy_until_free, taken
 
 SOON_S = 10.0
 
@@ -38,18 +40,12 @@ def asked_of(work: Callable[[], object]) -> Iterator[UnderWay]:
     assert not thread.is_alive()
 
 
-def taken() -> threading.Lock:  # type: ignore[valid-type]
-    lock = threading.Lock()
-    lock.acquire()
-    return lock
-
-
 def test_a_call_is_under_way_until_it_has_come_back() -> None:
     first, then = taken(), taken()
 
     def work() -> None:
-        first.acquire()
-        then.acquire()
+        busy_until_free(first)()
+        busy_until_free(then)()
 
     with asked_of(work) as call:
         assert not call.has_ended()
@@ -65,10 +61,10 @@ def test_python_that_is_called_back_does_not_end_the_call() -> None:
 
     def back() -> None:
         has_called_back.set()
-        inner.acquire()
+        busy_until_free(inner)()
 
     def work() -> None:
-        list(map(operator.call, [first.acquire, back]))
+        list(map(operator.call, [busy_until_free(first), back]))
 
     with asked_of(work) as call:
         first.release()
@@ -76,23 +72,23 @@ def test_python_that_is_called_back_does_not_end_the_call() -> None:
         time.sleep(0.05)
         assert not call.has_ended()
         inner.release()
-    assert call.has_ended()  # and so has the thread
+    assert ends(call, 0.3)  # and so has the thread
 
 
 @pytest.mark.parametrize("wait", [threading.Event().wait, Once().wait])
 def test_a_thread_that_waits_for_others_is_not_waited_for(wait: Callable[[float], Any]) -> None:
     """It may be waiting for the very one who asks."""
     with asked_of(lambda: wait(0.5)) as nothing:
-        assert nothing.has_ended()
+        assert ends(nothing, 0.3)
 
 
 def test_nothing_is_under_way_in_ones_own_thread_or_in_none() -> None:
-    assert UnderWay(threading.get_ident()).has_ended()
+    assert ends(UnderWay(threading.get_ident()), 0.3)
     thread = threading.Thread(target=int)
     thread.start()
     thread.join()
     assert thread.ident is not None
-    assert UnderWay(thread.ident).has_ended()
+    assert ends(UnderWay(thread.ident), 0.3)
 
 
 def test_a_loop_around_one_call_is_passed_too() -> None:
@@ -121,11 +117,12 @@ def test_the_main_thread_says_so_only_after_its_call() -> None:
             early.append(call.has_ended())
             time.sleep(0.005)
         early.append(bool(underway._turns() != before))
+        over.release()
 
-    before = underway._turns()
+    before, over = underway._turns(), taken()
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
-    time.sleep(1.0)
+    busy_until_free(over)()
     assert not any(early)
     thread.join()
     assert underway._turns() > before
@@ -148,10 +145,57 @@ def test_what_the_main_thread_does_inside_its_call_is_no_end_of_it() -> None:
         while time.monotonic() < until:
             pass  # instructions of Python, between which the interpreter does what is pending
 
-    has_returned, thread = threading.Event(), threading.Thread(target=look, daemon=True)
+    has_returned, thread, first = threading.Event(), threading.Thread(target=look, daemon=True), taken()
     thread.start()
-    list(map(operator.call, [partial(time.sleep, 0.1), back, has_returned.set]))
+    threading.Timer(0.1, first.release).start()
+    list(map(operator.call, [busy_until_free(first), back, has_returned.set]))
     thread.join()
     assert len(told) > 10
     assert not any(told[:-1])
     assert told[-1]
+
+
+class Mode(TorchDispatchMode):
+    """Looks at what an operation gives, for long."""
+
+    def __init__(self, until: Any) -> None:
+        super().__init__()
+        self._look, self.looks = busy_until_free(until), threading.Event()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        self.looks.set()
+        self._look()
+        return out
+
+
+def test_what_a_dispatch_mode_does_behind_an_operation_belongs_to_it() -> None:
+    """torch counts a write when `__torch_dispatch__` has returned."""
+    until, tensor, told = taken(), torch.ones(8), list[object]()
+    mode = Mode(until)
+
+    def look() -> None:
+        mode.looks.wait(SOON_S)
+        call = UnderWay(main)
+        time.sleep(0.05)
+        told.extend([call.has_ended(), tensor._version])
+        until.release()
+        told.extend([ends(call), tensor._version])
+
+    main, thread = threading.get_ident(), threading.Thread(target=look, daemon=True)
+    thread.start()
+    with mode:
+        tensor.add_(1)
+    thread.join()
+    assert told == [False, 0, True, 1]
+
+
+def test_another_thread_that_works_is_waited_for_also_while_the_trainer_sleeps() -> None:
+    """He may be waiting for it, and it may write."""
+    until = taken()
+    worker = threading.Thread(target=busy_until_free(until), daemon=True)
+    worker.start()
+    with asked_of(worker.join) as call:
+        assert not ends(call, 0.2)
+        until.release()
+        assert ends(call)

@@ -54,15 +54,17 @@ class Copying:
     """Copies that have been enqueued into a slot.
 
     Attributes:
+        slot: None when the copies have passed.
         gated: the pieces that may still be read; their sources must not change before the gate.
         ungated_bytes: what was copied before training goes on.
     """
 
-    slot: SlotMap
+    slot: SlotMap | None
     waits: list[tuple[DevicePort, Any]] = field(default_factory=list)
     gated: list[Piece] = field(default_factory=list)
     ungated_bytes: int = 0
     _keep_alive: list[object] = field(default_factory=list)
+    _sources: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
     def hold_back(self) -> None:
         """The gate: whatever the trainer enqueues from now on comes after the last copy. Only host memory is waited for."""
@@ -87,9 +89,9 @@ class Copying:
         return next((p.entry for p in self.gated if p.tensor.data_ptr() != p.address), None)
 
     def let_go(self) -> None:
-        """The copies have passed: sources and temporaries are no longer referenced."""
-        self.gated = []
-        self._keep_alive = []
+        """The copies have passed: sources, temporaries and the slot are no longer referenced."""
+        self.gated, self._keep_alive = [], []
+        self.slot = None
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,10 @@ def enqueue(copying: Copying, plan: Plan, sorted_parts: Lanes, tensors: Mapping[
         tensors: the live tensors the plan was made for.
     """
     slot = copying.slot
+    assert slot is not None
     slot.write_header(plan)
+    # What is read by its address alone may have been made for this evacuation: who unwinds the caller would free it.
+    copying._sources = tensors
     for device, lane in sorted_parts.items():
         now = [*lane.fixed, *(piece(part, tensors[part.members[0]], outlives=False) for part in lane.now)]
         later = [piece(part, tensors[part.members[0]], outlives=True) for part in lane.later]
@@ -156,3 +161,4 @@ def enqueue(copying: Copying, plan: Plan, sorted_parts: Lanes, tensors: Mapping[
         copying._keep_alive.append(port.copy(side, slot, later))
         copying.waits.append((port, port.record(side)))
         copying.ungated_bytes += sum(p.size_bytes for p in now)
+    copying._sources = {}

@@ -24,7 +24,7 @@ from hinan.tiers.publish import AlreadyPublished
 from hinan.trainer.attempt.identity import Identity
 from hinan.trainer.attempt.liaison import Liaison
 from hinan.trainer.evacuating.copying import Copying, SlotMap, enqueue
-from hinan.trainer.evacuating.flight import Flight, watch
+from hinan.trainer.evacuating.flight import Flight, UnseenWrites, moved, watch, watch_bits
 from hinan.trainer.evacuating.gate import Gate
 from hinan.trainer.evacuating.handle import Handle
 from hinan.trainer.evacuating.overlap import Overlap
@@ -192,10 +192,13 @@ class Evacuation:
     def _launch(self, start: Start, plan: Plan, slot: SlotMap, captured: Captured, commit_at: int, began: float) -> None:
         handle = start.handle
         lanes, gates = self._overlap.split(plan, captured)
-        gated = (name for lane in lanes.values() for part in lane.later for name in part.members)
+        gated = {name for lane in lanes.values() for part in lane.later for name in part.members}
         watched = watch((name, captured.tensors[name]) for name in gated)
+        look = watch_bits if self._check_bits else watch
+        at_once = look((name, tensor) for name, tensor in captured.tensors.items() if name not in gated)
         start.copying = copying = Copying(slot)
         enqueue(copying, plan, lanes, captured.tensors, self._port)
+        meanwhile = moved(at_once)
         # The values are of this moment: they are made text before the trainer goes on, as the ungated copies are.
         small = self._inventory.small(captured.values, captured.tensors, plan.header_sum)
         text = msgspec.Raw(msgspec.json.encode(small))
@@ -204,11 +207,7 @@ class Evacuation:
             if not gates:
                 handle.blocked_s = time.monotonic() - began
             try:
-                if flight.failure is not None:
-                    self._lose(handle, f"the copy failed ({flight.failure})")
-                elif flight.torn is not None:
-                    self._tear(handle, flight)
-                else:
+                if not self._was_spoilt(handle, flight, meanwhile):
                     self._seal(handle, plan, slot, text, commit_at)
             finally:
                 self._liaison.give_back(slot.name)
@@ -252,10 +251,25 @@ class Evacuation:
             handle.step, handle.attempt, self._identity.rank, plan.image_bytes, handle.stall_s, slot.name,
         )  # fmt: skip
 
-    def _tear(self, handle: Handle, flight: Flight) -> None:
-        why = f"{flight.torn} was changed after evac.step() and before its gate, while it was read"
-        self._gate.distrust(flight.gates, why)
-        self._lose(handle, f"{why}; from now on these copies are waited for. Call evac.gate() right before such a change")
+    def _was_spoilt(self, handle: Handle, flight: Flight, meanwhile: str | None) -> bool:
+        """Whether the copy is not the state of the boundary; the step is given up then.
+
+        Args:
+            meanwhile: name of a tensor that moved while the trainer stood in `evac.step()` and it was copied.
+        """
+        again = "from now on these copies are waited for"
+        if isinstance(flight.failure, UnseenWrites):
+            self._gate.distrust(flight.gates, str(flight.failure))
+            self._lose(handle, f"{flight.failure}; {again}")
+        elif flight.failure is not None:
+            self._lose(handle, f"the copy failed ({flight.failure})")
+        elif meanwhile is not None:
+            self._lose(handle, f"{meanwhile} was changed by another thread while evac.step() copied it; let that one wait")
+        elif flight.torn is not None:
+            why = f"{flight.torn} was changed after evac.step() and before its gate, while it was read"
+            self._gate.distrust(flight.gates, why)
+            self._lose(handle, f"{why}; {again}. Call evac.gate() right before such a change")
+        return handle.lost is not None
 
     def _lose(self, handle: Handle, reason: str) -> None:
         """Give a step up for all ranks (rule C2): nobody else needs to keep it."""

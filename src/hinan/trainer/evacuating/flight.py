@@ -5,7 +5,7 @@ Two threads meet here. The trainer passes the gate (`hold`), or reaches the next
 
 Invariant:  sources are looked at after the end of the last copy, or as the gate is passed, if that comes first: the last
             look is before the trainer may change them by right. What has moved by then was moved by nobody we know, and is
-            torn. It comes after whatever the trainer was doing when the copy ended, because a write is counted at its end.
+            torn. It comes after whatever was being done when the copy ended, because a write is counted at its end.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from itertools import chain
 
 import torch
 
+from hinan.core.errors import HinanError
 from hinan.formats.digest import digest
 from hinan.trainer.evacuating.copying import Copying
 from hinan.trainer.ports.halves import in_halves
@@ -29,6 +30,9 @@ from hinan.trainer.state.layout import has_its_bytes, in_order
 UNDER_WAY_S = 60.0
 """How long an operation of the trainer's is waited for at most: longer than one write of any tensor takes, and shorter than
 the minutes after which a rank that hangs in a collective is killed. What was copied before it hung must be held by then."""
+
+GATE_S = 1.0
+"""How long another thread than the trainer's, whose optimizer is about to step, waits for such an operation."""
 
 LOOK_AFTER_S, LOOK_EVERY_S = 0.001, 0.02
 """First and longest pause between two looks at whether it has ended."""
@@ -84,6 +88,10 @@ def bits(tensor: torch.Tensor) -> str:
     return _digest(in_order(tensor.detach().resolve_conj().resolve_neg().contiguous()).reshape(-1).view(torch.uint8))
 
 
+class UnseenWrites(HinanError):
+    """What was done to the sources while they were copied cannot be known."""
+
+
 class Flight:
     """Copies under way, the gates they wait for, and what becomes of them.
 
@@ -116,7 +124,6 @@ class Flight:
         self._copying, self._watched, self._end = copying, watched, end
         self._digests = [_digest(flat_bytes(piece)) for piece in copying.gated] if check_bits else []
         self._trainer, self._compares = threading.get_ident(), check_bits
-        self._lock = threading.RLock()  # a signal's handler may close the run while its thread stands here
         self._begun = threading.Lock()
         self._passed, self._may_end, self._landed = Once(), Once(), Once()
         if not gates:
@@ -177,7 +184,7 @@ class Flight:
             self._copying.join()
             self._judge()
             if self.torn is None:
-                self._let_operation_end()
+                self._let_operations_end(UNDER_WAY_S, self._passed)
                 self._judge()
             self._may_end.wait()
             self._copying.let_go()
@@ -204,39 +211,68 @@ class Flight:
             # What is raised here is not ours to catch: by a handler of the trainer's own signals, or by its device. The
             # flight is then not passed: the watch goes on, and the next gate or boundary waits again.
             order()
+            if threading.get_ident() != self._trainer:
+                self._look_for_trainer()
             if not self._may_end.is_set():
                 self._compare()
                 self._may_end.set()
-            with self._lock:  # a look that has begun ends before the trainer may write
-                self._passed.set()
+            self._passed.set()
         finally:
             self.waited_s += time.monotonic() - began
             self._forget()
 
     def _forget(self) -> None:
         """Landed and passed: the handle that keeps this flight must not keep a slot mapped."""
-        with self._lock:
-            if self.is_passed and self.has_landed:
-                self.__dict__.pop("_copying", None)
-                self.__dict__.pop("_end", None)
+        if self.is_passed and self.has_landed:
+            self._copying.let_go()
+            self.__dict__.pop("_end", None)
 
-    def _let_operation_end(self) -> None:
-        """A write that tore the copy may be under way still, and not be counted yet. Nothing to wait for once the gate is
-        passed: the trainer has looked there himself, between two operations. What begins from now on does no harm."""
-        under_way, pause_s, until = UnderWay(self._trainer), LOOK_AFTER_S, time.monotonic() + UNDER_WAY_S
-        while not (self.is_passed or under_way.has_ended()) and time.monotonic() < until:
-            self._passed.wait(pause_s)
-            pause_s = min(2 * pause_s, LOOK_EVERY_S)
+    def _look_for_trainer(self) -> None:
+        """Another thread's optimizer is about to step, and this is the last look: as long as the trainer stands in a call
+        that he has begun before the copies ended, it would see nothing of what that writes. Not for long, because he may be
+        waiting for the very step."""
+        if self._let_operations_end(GATE_S, self._landed):
+            self._judge()
+        elif not self.is_passed:
+            self.failure = self.failure or UnseenWrites(
+                "its optimizer stepped in another thread while the loop's own stood in a call that may have written"
+            )
+
+    def _let_operations_end(self, at_most_s: float, or_else: Once) -> bool:
+        """A write that tore the copy may be under way still, and not be counted yet; whether none is any more. Nothing to
+        wait for once the trainer has passed the gate: he has looked there himself, between two operations.
+
+        Bounded by the pauses, not by a clock: that goes on while the process is stopped.
+        """
+        under_way, pause_s, left_s = UnderWay(self._trainer), LOOK_AFTER_S, at_most_s
+        while not or_else.is_set():
+            if under_way.has_ended():
+                return True
+            if left_s <= 0:
+                return False
+            or_else.wait(pause_s)
+            left_s, pause_s = left_s - pause_s, min(2 * pause_s, LOOK_EVERY_S)
+        return True
 
     def _judge(self) -> None:
-        with self._lock:
-            if not self.is_passed:
-                self.torn = self.torn or moved(self._watched) or self._copying.moved_away()
+        """Note what has moved. No lock: a handler in the trainer's thread may stop him anywhere, and wait for the others.
+
+        Ordering: the gate is looked at last. Whoever passed it meanwhile has looked himself before he did, and what has
+        moved since has moved by right.
+        """
+        found = None if self.is_passed else moved(self._watched) or self._copying.moved_away()
+        if found is not None and not self.is_passed:
+            self.torn = found
 
     def _compare(self) -> None:
+        """Ordering: what is compared is taken before it is asked whether it may end: a handler in between may pass the
+        gate himself, and the landing thread then lets all of it go."""
+        pieces, slot = self._copying.gated, self._copying.slot
         self._copying.wait()
-        for piece, at_boundary in zip(self._copying.gated, self._digests, strict=True):
-            copied = self._copying.slot.bytes_at(piece.offset, piece.size_bytes)
+        if slot is None or self._may_end.is_set():
+            return
+        for piece, at_boundary in zip(pieces, self._digests, strict=True):
+            copied = slot.bytes_at(piece.offset, piece.size_bytes)
             if _digest(copied) != at_boundary or _digest(flat_bytes(piece)) != at_boundary:
                 self.torn = self.torn or piece.entry
                 return

@@ -1,75 +1,158 @@
-"""Whether what another thread was doing has ended. An operation of torch is one call into C, in one instruction of Python.
+"""Whether what other threads were doing has ended. An operation of torch is one call into C, in one instruction of Python.
 
 Why: torch counts an in-place write when it has been done (on a device: enqueued), not when it begins. Whoever looks at the
-count while a write goes on sees nothing of it; he looks again, for good, when the call that was under way is over.
+count while a write goes on sees nothing of it; he looks again, for good, when the calls that were under way are over.
 
-Two signs, each enough. The thread's stack no longer stands in that instruction: true of any thread, but a loop around one
-long call is found in it again at every look. And for the main thread the interpreter itself: what is left to it as a
-pending call is done between two instructions; but they may be some that the call itself has called back, so nothing of that
-counts from before the last look at which it had.
+The thread that matters is the trainer's; but he may be waiting for another one that writes. What a thread was doing is over
+
+- when its stack no longer stands in that instruction. For the main thread, found there at every look because a loop goes
+  around one long call, the interpreter itself says so: what is left to it as a pending call is done between two
+  instructions. (They may be some that the call has called back: nothing counts from before the last look at which it had.)
+- when nobody does anything: it has slept from one look to another, and so have all other threads whose call is not over,
+  and, unless the trainer has come back from his, those that are not Python's. Some of them may work for him.
 """
 
 from __future__ import annotations
 
 import ctypes
-import queue
-import selectors
-import socket
-import subprocess
+import gc
 import sys
 import threading
-from multiprocessing import connection
+import time
+from collections.abc import Container
 from types import FrameType
+from typing import NamedTuple
 
-from hinan.trainer.ports import waking
+from hinan.host.tasks import asleep, task_ids
 
-_WAITING = frozenset(m.__file__ for m in (threading, waking, selectors, queue, socket, subprocess, connection))
-"""Who stands here waits for another thread or process, and changes nothing. Not so autograd's engine: its hooks may."""
+_CALLED_BACK = frozenset({"__torch_dispatch__", "__torch_function__"})
+"""Python that torch runs inside an operation, before it counts that."""
+
+_OURS = __name__.partition(".")[0]
+
+
+class Stand(NamedTuple):
+    """Where a frame is. Not the frame itself: its locals are the trainer's tensors. The place of one that lives is given to
+    no other; one that has ended may have a successor there, which can only be taken for it, and waited for."""
+
+    frame: int
+    instruction: int
 
 
 class UnderWay:
-    """What a thread was doing when this was made.
+    """What the other threads were doing when this was made."""
 
-    Keeps no frame: its locals are the trainer's tensors. The place of one that lives is given to no other; one that has
-    ended may have a successor there, which can only be taken for it, and waited for.
-    """
-
-    def __init__(self, thread: int) -> None:
+    def __init__(self, trainer: int) -> None:
         """
         Args:
-            thread: its ident. Of the calling thread nothing is under way, nor of one that has ended.
+            trainer: ident of the thread whose operations count most. The calling thread is asked about nothing.
         """
-        self._thread = thread
-        frame = None if thread == threading.get_ident() else _top(thread)
-        self._stand = None if frame is None or frame.f_code.co_filename in _WAITING else (id(frame), frame.f_lasti)
+        self._trainer = trainer
+        self._stands = {ident: stack.stand for ident, stack in _stacks().items() if ident == trainer or not stack.is_ours}
+        self._stands.pop(threading.get_ident(), None)
+        self._natives = task_ids() - {threading.get_native_id()} - set(_native_ids().values())
+        self._asleep = asleep(self._concerned)
+        self._looked_at = time.monotonic()
         self._turns = 0
-        if self._stand is not None:
+        if trainer in self._stands:
             self._ask()
 
     def has_ended(self) -> bool:
-        """Whether it is over. Once true, whatever it has written was counted."""
-        if self._stand is None:
-            return True
-        frame = top = _top(self._thread)
+        """Whether all of it is over. Once true, whatever it has written was counted."""
+        stacks = _stacks(self._stands)
+        self._stands = {
+            ident: stand
+            for ident, stand in self._stands.items()
+            if ident in stacks and self._stands_still(ident, stand, stacks[ident])
+        }
+        if self._stands and self._all_have_slept():
+            self._stands = {}
+        return not self._stands
+
+    def _stands_still(self, ident: int, stand: Stand, stack: Stack) -> bool:
         # All of the stack: what was called may have called Python back (a hook, a finalizer), and goes on afterwards.
-        while frame is not None and (id(frame), frame.f_lasti) != self._stand:
-            frame = frame.f_back
-        if frame is None:
-            return True
-        if frame is not top:
-            self._ask()  # what the interpreter does meanwhile it does inside the call
+        if stand not in stack.stands:
             return False
-        return _is_main(self._thread) and _turns() != self._turns
+        if ident != self._trainer or not _is_main(ident):
+            return True
+        if stand != stack.stands[0]:
+            self._ask()  # what the interpreter does meanwhile it does inside the call
+            return True
+        return _turns() == self._turns
+
+    def _all_have_slept(self) -> bool:
+        """At one moment between this look and the last one all of them slept, and nobody was left to work for another."""
+        if time.monotonic() - self._looked_at < _shortest_sleep_s():
+            return False
+        now = asleep(self._concerned)
+        have_slept = all(task in now and now[task] == self._asleep.get(task) for task in self._concerned)
+        self._asleep, self._looked_at = now, time.monotonic()
+        return have_slept
+
+    @property
+    def _concerned(self) -> frozenset[int]:
+        """Threads, by the kernel's numbers, that may be at work on what is not over."""
+        known = _native_ids()
+        tasks = frozenset(known[ident] for ident in self._stands if ident in known)
+        # One that was started without `threading` is among those that seem not to be Python's.
+        if self._trainer not in self._stands and len(tasks) == len(self._stands):
+            return tasks
+        return tasks | (self._natives & task_ids())
 
     def _ask(self) -> None:
         self._turns = _turns()
-        if _is_main(self._thread):
+        if _is_main(self._trainer):
             # Should the queue be full, those in it are posts of ours as well, or the stack has to do.
             _add_pending_call(_sem_post, _semaphore)
 
 
-def _top(thread: int) -> FrameType | None:
-    return sys._current_frames().get(thread)
+class Stack:
+    """A thread's frames as they are now, the innermost first.
+
+    Attributes:
+        stand: the outermost call into C that may be an operation: below Python that torch has called back, else the top.
+        is_ours: whether the thread was started by hinan: it changes nothing of the trainer's.
+    """
+
+    def __init__(self, top: FrameType) -> None:
+        self.stands: list[Stand] = []
+        below_called_back, module = 0, ""
+        frame: FrameType | None = top
+        while frame is not None:
+            self.stands.append(Stand(id(frame), frame.f_lasti))
+            if frame.f_code.co_name in _CALLED_BACK:
+                below_called_back = len(self.stands)
+            module, frame = str(frame.f_globals.get("__name__", "")), frame.f_back
+        self.stand = self.stands[min(below_called_back, len(self.stands) - 1)]
+        self.is_ours: bool = module.partition(".")[0] == _OURS
+
+
+def _stacks(idents: Container[int] | None = None) -> dict[int, Stack]:
+    """The stacks of some threads, or of all.
+
+    Ordering: no collection meanwhile. Python 3.11 makes the objects of another thread's frames as they are asked for; if it
+    collects garbage for that, lets that thread run, and it leaves the frame, it writes into memory that is somebody else's.
+    """
+    collects = sys.version_info < (3, 12) and gc.isenabled()
+    try:
+        if collects:
+            gc.disable()
+        return {ident: Stack(top) for ident, top in sys._current_frames().items() if idents is None or ident in idents}
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _native_ids() -> dict[int, int]:
+    """The kernel's numbers of Python's threads, by ident. Not by `threading.enumerate`: its lock may be held by a trainer
+    whom a signal's handler has interrupted there, and who waits for us."""
+    active: dict[int, threading.Thread] = threading._active  # type: ignore[attr-defined]
+    return {ident: thread.native_id for ident, thread in active.copy().items() if thread.native_id is not None}
+
+
+def _shortest_sleep_s() -> float:
+    """Who waits for the interpreter, perhaps inside an operation, wakes up in each of its switching intervals."""
+    return 2.5 * sys.getswitchinterval()
 
 
 def _is_main(thread: int) -> bool:
