@@ -94,3 +94,22 @@ def test_the_same_memory_is_a_known_node(untold: tuple[int, ...]) -> None:
     assert found.keys() == {3}
     assert "cannot be told: no source tells which of them write to the same memory" in found[3].effect
     assert "had their part" not in found[3].effect
+
+
+@pytest.mark.parametrize(("slow", "level"), [("48.8", "49.2"), ("48.96", "48.98"), ("46.0", "49.0")])
+def test_one_that_had_hardly_more_refutes_nothing(slow: str, level: str) -> None:
+    """Just above and just below the limit is no difference: what all four share is the likelier cause, on either side."""
+    found = behind({0: level, 1: level, 2: level, 3: slow}, alone=dict.fromkeys(range(8), "60.0"))
+    assert found.keys() == {3}
+    assert "GPUs 0 1 2 had hardly more in the same run: what the GPUs of a node share" in found[3].effect
+    assert "spread the buffers" in found[3].fix
+    assert not any(word in found[3].effect + found[3].fix for word in ("only this GPU takes", "AER", "throttled"))
+
+
+def test_one_of_two_that_are_level_is_named_to_the_other() -> None:
+    """Two had clearly more, so memory is not narrow; the third was as slow as this one, and may hang on the same thing."""
+    found = behind({2: "49.2", 3: "48.8"}, alone=dict.fromkeys(range(8), "60.0"))
+    assert found.keys() == {3}
+    assert "GPUs 0 1 had their part in the same run, into the same memory" in found[3].effect
+    assert "or shares with GPU 2" in found[3].effect
+    assert "only this GPU takes" in behind({3: "48.8"}, alone=dict.fromkeys(range(8), "60.0"))[3].effect

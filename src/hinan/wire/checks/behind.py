@@ -2,8 +2,8 @@
 
 Owns:      the cause that `below-share` names.
 Promises:  no cause that the same run refutes: what several GPUs share is not narrow where one of them had its part of it,
-           and no less than the one that fell behind. A GPU that needed less than that refutes nothing, and neither does
-           one of which nobody tells whether it writes to the same memory.
+           and clearly more than the one that fell behind. A GPU that needed less than that refutes nothing, and neither
+           does one that had hardly more, or of which nobody tells whether it writes to the same memory.
 """
 
 from __future__ import annotations
@@ -15,6 +15,11 @@ from hinan.wire.checks.measured import best_measurement, runs_at_once
 from hinan.wire.facts.model import Gpu, Machine
 from hinan.wire.facts.placement import node_for_gpu
 from hinan.wire.paths.shares import shares_at_once
+
+CLEARLY_MORE_RATIO = 0.97 / 0.91
+"""Whole links do 91 to 97 % of their ceiling: two GPUs whose rates lie nearer to each other than that need differ in
+nothing, least of all in what both write to.
+"""
 
 _NARROWER = (
     "what the GPUs of a node share beside the links is narrower: its DRAM writes, or the link between sockets",
@@ -53,11 +58,13 @@ def why_behind(machine: Machine, gpu: Gpu) -> tuple[str, str]:
     kept = [other.gpu for other in others if other.kept and other.same_memory]
     if not kept and any(other.kept and other.same_memory is None for other in others):
         return _NODE_UNTOLD
+    slow_too = [other.gpu for other in others if other.slow_too and other.same_memory]
     if not kept:
-        return _NARROWER_IN_A_VM if machine.virtual else _NARROWER
-    fell = [other.gpu for other in others if other.fell and other.same_memory]
+        cause, fix = _NARROWER_IN_A_VM if machine.virtual else _NARROWER
+        level = [other.gpu for other in others if other.level and other.same_memory]
+        return f"{_named(level)} had hardly more in the same run: {cause}" if level else cause, fix
     whole = f"{_named(kept)} had {'its' if len(kept) == 1 else 'their'} part in the same run, into the same memory"
-    own = f", or shares with {_named(fell)}" if fell else ""
+    own = f", or shares with {_named(slow_too)}" if slow_too else ""
     return f"{whole}: what is slow is on the way that only this GPU takes{own}", _OWN_WAY_FIX
 
 
@@ -68,14 +75,16 @@ def _named(gpus: list[Gpu]) -> str:
 class _Other(msgspec.Struct, frozen=True):
     """Another GPU in the slowest run of one that fell behind.
 
-    same_memory: does its state go to the same node? None: no source tells. kept: it had its part, and at least as much as
-    the one that fell behind. fell: it had less than its part. One that had a part smaller than that is neither.
+    same_memory: does its state go to the same node? None: no source tells. kept: it had its part, and clearly more than
+    the one that fell behind. level: it had its part, and that is hardly more. slow_too: level, or it had less than its
+    part. One that had its part, and less than the one that fell behind, is none of these.
     """
 
     gpu: Gpu
     same_memory: bool | None
     kept: bool
-    fell: bool
+    level: bool
+    slow_too: bool
 
 
 def _others(machine: Machine, gpu: Gpu) -> tuple[_Other, ...]:
@@ -91,5 +100,7 @@ def _others(machine: Machine, gpu: Gpu) -> tuple[_Other, ...]:
         its = node_for_gpu(machine, other.index).node
         same = None if node is None or its is None else its == node
         whole = rate >= PROVEN_RATIO * expected
-        found.append(_Other(other, same, kept=whole and rate >= rates[at], fell=not whole))
+        clearly = rate >= CLEARLY_MORE_RATIO * rates[at]
+        level = whole and not clearly and rate >= rates[at]
+        found.append(_Other(other, same, kept=whole and clearly, level=level, slow_too=level or not whole))
     return tuple(found)
