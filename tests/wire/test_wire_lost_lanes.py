@@ -153,3 +153,29 @@ def test_under_load_is_said_of_the_links_that_copies_cross() -> None:
         assert any(leg.runs_below_capability for leg in slow.legs) == counts
     loaded = get_args(Loaded)[1]
     assert "between GPUs and RAM" in loaded.help
+
+
+def without_drive(machine: Machine, address: str) -> Machine:
+    """The machine in which this drive is no leg of a checkpoint."""
+    changed = msgspec.structs.replace(machine.functions[address], role=Role.OTHER)
+    return msgspec.structs.replace(machine, functions={**machine.functions, address: changed})
+
+
+def test_a_link_that_another_gpu_crosses_is_told_as_that_gpus() -> None:
+    """GPU 1's nearest drive stands behind GPU 0's uplink: one link, one finding, with what it costs GPU 0."""
+    machine = without_drive(sample.machine(), "0000:23:00.0")
+    slow = with_lanes(machine, 4, UPLINK)
+    assert any(leg.device == "13:00.0" for leg in report(slow, 1).legs)
+    (told,) = found(slow)
+    assert (told.gpu, told.at) == (0, "10:00.0")
+    assert told.effect_s is not None
+    assert told.effect_s > 0
+    (of_its_own,) = report(slow, 1, state_bytes=STATE).findings  # alone, it says what its own drive's way has lost
+    assert (of_its_own.gpu, of_its_own.at, of_its_own.effect_s) == (None, "10:00.0", 0.0)
+
+
+def test_a_link_of_the_devices_of_several_gpus_is_told_once() -> None:
+    """GPU 0's NIC and drive, and the drive again for GPU 1, whose own is gone: one finding names each device once."""
+    machine = on_nvlink(without_drive(sample.machine(), "0000:23:00.0"))
+    (told,) = found(with_lanes(machine, 1, UPLINK))
+    assert told.evidence.endswith("from RAM to the drive 13:00.0 and the NIC 14:00.0")

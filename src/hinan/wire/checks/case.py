@@ -5,6 +5,8 @@ Owns:      these records, and what a question says of the machine.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from hinan.wire.checks import effects
@@ -42,9 +44,13 @@ def judged(machine: Machine, question: Question) -> Machine:
 
 
 def _with_busy_links(machine: Machine) -> Machine:
-    over_pcie = [gpu for gpu in machine.gpus if gpu.off_bus is None and coherent_link_of(machine, gpu) is None]
-    crossed = {hop.address for gpu in over_pcie for hop in path_up(machine, gpu.address or "").hops}
-    return read_under_load(machine, sorted(crossed))
+    return read_under_load(machine, sorted(crossed_by_copies(machine, machine.gpus)))
+
+
+def crossed_by_copies(machine: Machine, gpus: Sequence[Gpu]) -> frozenset[str]:
+    """Addresses of the functions that copies from these GPUs to RAM cross; none of one off the bus, or on another link."""
+    over_pcie = [gpu for gpu in gpus if gpu.off_bus is None and coherent_link_of(machine, gpu) is None]
+    return frozenset(hop.address for gpu in over_pcie for hop in path_up(machine, gpu.address or "").hops)
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,11 +70,6 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     coherent: str | None
     proven: bool
     mps_bytes: int = ASSUMED_MPS_BYTES
-
-    @property
-    def crossed(self) -> frozenset[str]:
-        """Addresses of the functions that the copies cross; none where they go over another link than PCIe."""
-        return frozenset() if self.coherent is not None else frozenset(hop.address for hop in self.path.hops)
 
     def loss_s(self, slow: float | None) -> float | None:
         """Seconds more than at the ceiling; None where a rate or the state is unknown."""

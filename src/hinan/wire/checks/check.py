@@ -24,8 +24,27 @@ from hinan.wire.paths.transport import coherent_link_of, is_c2c
 
 
 def check_gpu(machine: Machine, gpu: Gpu, question: Question) -> tuple[Finding, ...]:
-    """Findings for one GPU, worst evidence first."""
+    """Findings for one GPU and its drive and NIC, worst evidence first."""
     machine = judged(machine, question)
+    return (*_of_gpu(machine, gpu, question), *check_legs.widths(machine, (gpu,), question))
+
+
+def check_machine(machine: Machine, question: Question) -> tuple[Finding, ...]:
+    """Findings for every GPU; what holds for the whole machine, or of what several GPUs use, is told once."""
+    machine = judged(machine, question)
+    found = [f for gpu in machine.gpus for f in _of_gpu(machine, gpu, question)]
+    found += check_legs.widths(machine, machine.gpus, question)
+    if not machine.gpus and question.state_bytes is not None:
+        found += _short_nodes(machine, question.state_bytes)
+    seen: dict[tuple[str, int | None, str | None, str], Finding] = {}
+    for finding in found:
+        gpu = finding.gpu if finding.at is not None else None
+        seen.setdefault((finding.code, gpu, finding.at, finding.evidence), finding)
+    return tuple(seen.values())
+
+
+def _of_gpu(machine: Machine, gpu: Gpu, question: Question) -> tuple[Finding, ...]:
+    """What is wrong on one GPU's own way, worst evidence first."""
     path = path_up(machine, gpu.address) if gpu.address else Path((), False)
     coherent = coherent_link_of(machine, gpu)
     ceiling, as_built = (None if coherent else path_ceiling(path, as_built=alone)[0] for alone in (False, True))
@@ -37,7 +56,7 @@ def check_gpu(machine: Machine, gpu: Gpu, question: Question) -> tuple[Finding, 
     )  # fmt: skip
     if gpu.off_bus is not None:
         return tuple(_off_bus(case))  # whatever else is told of it is of another day
-    found = [*_node(case), *_ram(case), *_iommu(case), *_gds(case), *_acs(case), *check_legs.widths(case)]
+    found = [*_node(case), *_ram(case), *_iommu(case), *_gds(case), *_acs(case)]
     if coherent is None:
         found = [
             *check_links.measured(case),
@@ -51,18 +70,6 @@ def check_gpu(machine: Machine, gpu: Gpu, question: Question) -> tuple[Finding, 
             *found,
         ]
     return tuple(found)
-
-
-def check_machine(machine: Machine, question: Question) -> tuple[Finding, ...]:
-    """Findings for every GPU; what holds for the whole machine is told once."""
-    found = [f for gpu in machine.gpus for f in check_gpu(machine, gpu, question)]
-    if not machine.gpus and question.state_bytes is not None:
-        found += _short_nodes(machine, question.state_bytes)
-    seen: dict[tuple[str, int | None, str | None, str], Finding] = {}
-    for finding in found:
-        gpu = finding.gpu if finding.at is not None else None
-        seen.setdefault((finding.code, gpu, finding.at, finding.evidence), finding)
-    return tuple(seen.values())
 
 
 def _off_bus(case: Case) -> Iterator[Finding]:
