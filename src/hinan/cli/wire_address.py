@@ -35,7 +35,9 @@ def explain(
     where: _Where = None,
     arena: _ArenaFlag = False,
     file: Annotated[Path | None, typer.Option("--file", help="A file in tmpfs: explain where its pages are.")] = None,
-    size: Annotated[str, typer.Option("--size", help="Bytes that are written there.")] = "4KiB",
+    size: Annotated[
+        str, typer.Option("--size", help="Bytes that are written there; parts of them may go elsewhere.")
+    ] = "4KiB",
     sources: From = None,
     sample: Sample = False,
     gpu: GpuOption = None,
@@ -172,5 +174,6 @@ def _in_pages(path: Path, words: str, *, live: bool) -> tuple[int | None, Any]:
         machine="read" if live else "illustration",
         pages=found,
         iomem=here.iomem,
+        contiguous_bytes=pages.PAGE_BYTES,
         virtual=bool(here.virtual),
     )

@@ -8,6 +8,8 @@ Promises:  an address that an IOMMU translates is nobody's before that. RAM is o
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from hinan.wire.facts.iommu_mode import iommu_before
@@ -65,6 +67,13 @@ def claimant_at_root(machine: Machine, address: int, requester: str | None = Non
     unless = "" if requester is None or not _may_translate(machine, requester) else "; unless the IOMMU translates, unknown"
     why = f"no device window holds it: system memory; {told}{unless}"
     return Claimant(destination=MEMORY, action="memory", why=why, node=node)
+
+
+def ranges_at_root(machine: Machine) -> Iterator[tuple[int, int]]:
+    """First and last address of all ranges that these answers go by: between two such ends an answer is the same."""
+    yield from (_INTERRUPTS, *_NEVER_RAM_ON_X86)
+    yield from ((r.first, r.last) for r in machine.iomem)
+    yield from ((window.first, window.last) for node in machine.nodes for window in node.ranges)
 
 
 def _may_translate(machine: Machine, requester: str) -> bool:

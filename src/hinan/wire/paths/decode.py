@@ -10,7 +10,7 @@ Relies on: windows and BARs being in the source (lspci -vvv, sysfs). Where they 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -75,6 +75,14 @@ def route_write(machine: Machine, requester: str, address: int) -> Route:
             return _unclaimed(machine, hop, address, steps)
         steps.append(Step(hop.address, "up", _why_up(hop, redirected=redirected)))
     return _at_root(machine, path, address, steps)
+
+
+def ranges_on_bus(machine: Machine) -> Iterator[tuple[int, int]]:
+    """First and last address of all that bridges and BARs compare with: between two such ends a route is the same."""
+    for function in machine.functions.values():
+        virtual = function.sriov.bars if function.sriov is not None else ()
+        for window in (*function.windows, *function.bars, *virtual):
+            yield window.first, window.last
 
 
 def windows_told(machine: Machine, requester: str) -> bool:

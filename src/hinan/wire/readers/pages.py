@@ -21,6 +21,9 @@ import msgspec
 from hinan.core.errors import ConfigError
 from hinan.wire.facts.text import hex_number
 
+PAGE_BYTES = mmap.PAGESIZE
+"""Of this machine; so many bytes follow one another in a frame. Of a huge page more do, which pagemap does not say."""
+
 _PRESENT, _FRAME = 1 << 63, (1 << 55) - 1
 
 
@@ -50,7 +53,7 @@ def pages_of(path: Path, *, count: int = 4, root: Path = Path("/")) -> tuple[Pag
             mapping = mmap.mmap(file.fileno(), length, prot=mmap.PROT_READ)
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot map {path}: {error}", path=str(path)) from error
-    offsets = [index * mmap.PAGESIZE for index in spread(-(-length // mmap.PAGESIZE), count)]
+    offsets = [index * PAGE_BYTES for index in spread(-(-length // PAGE_BYTES), count)]
     with mapping:
         start = _address_of(mapping)
         touched = {offset: mapping[offset] for offset in offsets}  # present from here on
@@ -95,7 +98,7 @@ def _address_of(mapping: mmap.mmap) -> int:
 def _pagemap(virtual: int, root: Path) -> int | None:
     try:
         with (root / "proc/self/pagemap").open("rb", buffering=0) as file:
-            file.seek(virtual // mmap.PAGESIZE * 8)
+            file.seek(virtual // PAGE_BYTES * 8)
             data = file.read(8)
     except OSError:
         return None
@@ -113,7 +116,7 @@ def _page(offset: int, virtual: int, entry: int | None, blocks: dict[int, int]) 
     frame = frame_of(entry)
     if frame is None:
         return Page(offset_bytes=offset, virtual=virtual, physical=None, node=None, label="unknown (root needed)")
-    physical = frame * mmap.PAGESIZE
+    physical = frame * PAGE_BYTES
     block = blocks.get(-1)
     node = blocks.get(physical // block) if block else None
     return Page(offset_bytes=offset, virtual=virtual, physical=physical, node=node, label="read")

@@ -16,9 +16,9 @@ from hinan.wire.facts.model import Gpu, IomemRange, IommuMode, Machine
 from hinan.wire.packets.iommu import LEAF_LEVELS, Walk, walk_of
 from hinan.wire.packets.tlp import Request, writes
 from hinan.wire.paths.decode import Route, route_write, windows_told
+from hinan.wire.paths.parts import Part, elsewhere, parts_of
 from hinan.wire.paths.path import mps_of, path_ceiling, path_up
 from hinan.wire.paths.transport import coherent_link_of, has_other_tables
-from hinan.wire.readers.iomem import claimants
 from hinan.wire.readers.pages import Page
 
 SHOWN_PACKETS = 3
@@ -30,6 +30,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     words: where it comes from. label: read, illustration or unknown.
     machine: what the explained machine's windows and modes are: read, reported, or illustration where the pages are of
     this machine and the windows of another. iomem: the ranges of the machine that has the pages; None: the explained one.
+    contiguous_bytes: so many from the address on follow one another there too; None: all.
     """
 
     words: str
@@ -37,12 +38,15 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     machine: str = "reported"
     pages: tuple[Page, ...] = ()
     iomem: tuple[IomemRange, ...] | None = None
+    contiguous_bytes: int | None = None
     virtual: bool = False  # the machine that has the pages is a virtual one
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """All parts of the answer. `packets`: the first TLPs of `size_bytes` written to `address`.
 
+    route, iomem, walks: of the first byte. parts: which of the bytes go where, the first byte's among them; their
+    destinations have the label of `route`, their ranges that of `iomem`.
     address: None where the physical address cannot be read; then there is no route, no walk and no packet. is_physical: is
     it surely a physical one? None: an IOMMU translates, and it may be an IOVA. sender: what the requester is called.
     no_walk: why there is none. iommu: the mode in front of the requester; where it translates, the address given is not the
@@ -69,6 +73,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str]
     packets: tuple[Request, ...]
     packet_count: int
+    parts: tuple[Part, ...] = ()
     pages: tuple[Page, ...] = ()
     guest: bool = False
     guest_pages: bool = False
@@ -101,12 +106,13 @@ def explain(
     coherent = coherent_link_of(machine, of_gpu) if of_gpu is not None else None
     mode = iommu_before(machine, requester)
     on_bus = address if coherent is None else None
-    route = route_write(machine, requester, on_bus) if on_bus is not None and requester in machine.functions else None
-    ranges = claimants(machine.iomem if told.iomem is None else told.iomem, address) if address is not None else ()
+    routed = requester if on_bus is not None and requester in machine.functions else None
+    route = route_write(machine, routed, on_bus) if on_bus is not None and routed is not None else None
     no_walk = _no_walk(machine, address)
     walks = _walks(sender, address) if address is not None and no_walk is None else ()
     translated = mode is IommuMode.TRANSLATED and not told.pages
     packets = _written(sender, on_bus, size_bytes, mps or ASSUMED_MPS_BYTES)
+    parts = _parts(machine, routed, address, size_bytes, told)
     return Explanation(
         address=address,
         address_from=told.words,
@@ -118,7 +124,7 @@ def explain(
         iommu=mode.value if mode else None,
         iommu_groups=machine.has_iommu_groups,
         route=route,
-        iomem=ranges,
+        iomem=parts[0].iomem if parts else (),
         walks=walks,
         no_walk=no_walk,
         mps_bytes=mps or ASSUMED_MPS_BYTES,
@@ -127,7 +133,7 @@ def explain(
             "route": "illustration" if route and mode is IommuMode.TRANSLATED else (
                 told.machine if route and requester and windows_told(machine, requester) else "unknown"
             ),
-            "iomem": "unknown" if not ranges else "illustration" if translated else (
+            "iomem": "unknown" if not any(part.iomem for part in parts) else "illustration" if translated else (
                 "read" if told.iomem is not None else told.machine
             ),
             "iommu": told.machine if mode else "unknown",
@@ -135,14 +141,32 @@ def explain(
             "mps": told.machine if mps else "assumed",
             "packets": "illustration" if packets else "unknown",
         },
-        packets=tuple(packets[:SHOWN_PACKETS]),
+        packets=tuple(packet for packet in packets[:SHOWN_PACKETS] if _is_known(packet, address, told)),
         packet_count=len(packets),
+        parts=parts,
         pages=told.pages,
         guest=bool(machine.virtual),
         guest_pages=told.virtual,
         coherent_link=coherent,
         ceiling_bytes_per_s=path_ceiling(path)[0] if path and coherent is None else None,
     )  # fmt: skip
+
+
+def _parts(machine: Machine, requester: str | None, address: int | None, size_bytes: int, told: Told) -> tuple[Part, ...]:
+    """Which bytes go where; none where the address of the first is not known."""
+    if address is None:
+        return ()
+    known = size_bytes if told.contiguous_bytes is None else min(size_bytes, told.contiguous_bytes)
+    found = parts_of(machine, requester, address, known, machine.iomem if told.iomem is None else told.iomem)
+    if known == size_bytes:
+        return found
+    why = "on other pages, which need not follow the first in physical memory"
+    return (*found, elsewhere(known, size_bytes - known, why, routed=requester is not None))
+
+
+def _is_known(packet: Request, address: int | None, told: Told) -> bool:
+    """Is it surely written to where its header says? What follows in a mapping may lie anywhere."""
+    return address is None or told.contiguous_bytes is None or packet.address < address + told.contiguous_bytes
 
 
 def _no_walk(machine: Machine, address: int | None) -> str | None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 
 from hinan.wire.facts.address import short_address
 from hinan.wire.facts.iommu_mode import UNKNOWN_MODE
 from hinan.wire.facts.model import IommuMode
 from hinan.wire.machine.root_complex import MEMORY, NOWHERE, UNKNOWN
 from hinan.wire.packets.ideas import table
-from hinan.wire.packets.iommu import translations_for
+from hinan.wire.packets.iommu import PAGE_SHIFT, translations_for
+from hinan.wire.paths.parts import Part, merged
 from hinan.wire.show.explain import Explanation
 from hinan.wire.show.render import WIDTH, clip
+
+SHOWN_PARTS = 8
 
 _AS_IOVA = "as if this number were the DMA address; that of a physical one only the driver knows"
 _WALK = "the walk if it translated this number (illustration)"
@@ -93,7 +97,28 @@ def _route(found: Explanation) -> list[str]:
         rows += textwrap.wrap(_AS_IOVA, WIDTH, initial_indent="   ", subsequent_indent="   ")
     for step in found.route.steps:
         rows += _after(f"   {short_address(step.at):<14}{step.action:<9}", step.why)
-    return [*rows, *_after("   -> ", found.route.destination)]
+    return [*rows, *_destinations(found)]
+
+
+def _destinations(found: Explanation) -> list[str]:
+    """Where the write ends; of several parts, where each does."""
+    ends = merged(found.parts, by=("destination", "node", "decided"))
+    if len(ends) == 1:
+        return _after("   -> ", str(ends[0].destination))
+    rows = _after("   -> ", f"{_range(ends[0])}  {ends[0].destination}: {ends[0].size_bytes} of {found.size_bytes} bytes")
+    for part in ends[1:SHOWN_PARTS]:
+        at = short_address(part.decided.at) if part.decided is not None else ""
+        why = f"; {at}: {part.decided.why}" if part.decided is not None else ""
+        rows += _after("   -> ", f"{_range(part)}  {part.destination}: {part.size_bytes} bytes{why}")
+    return rows + _and_more(ends)
+
+
+def _range(part: Part) -> str:
+    return f"{part.first:#x}-{part.last:#x}" if part.first is not None else "what follows"
+
+
+def _and_more(parts: Sequence[Part]) -> list[str]:
+    return [f"   ... {len(parts) - SHOWN_PARTS} parts more, see --json"] if len(parts) > SHOWN_PARTS else []
 
 
 def _over_coherent(evidence: str) -> str:
@@ -101,12 +126,24 @@ def _over_coherent(evidence: str) -> str:
 
 
 def _iomem(found: Explanation) -> list[str]:
-    if not found.iomem:
+    held = merged(found.parts, by=("iomem",))
+    if not any(part.iomem for part in held):
         why = "not in the source, or no range holds the address" if found.address is not None else "root is needed"
         return ["3. /proc/iomem", f"   unknown: {why}"]
-    rows = [clip(f"   {'  ' * depth}{r.first:#x}-{r.last:#x}  {r.name}") for depth, r in enumerate(found.iomem)]
     unless = ", if this is the physical address" if found.is_physical is None else ""
-    return [f"3. /proc/iomem: the deepest range is the claimant{unless} ({found.labels['iomem']})", *rows]
+    rows = [f"3. /proc/iomem: the deepest range is the claimant{unless} ({found.labels['iomem']})"]
+    for part in held[:SHOWN_PARTS]:
+        rows += _held(part, "   ") if part is held[0] else [f"   {_range(part)}:", *_held(part, "     ")]
+    return rows + _and_more(held)
+
+
+def _held(part: Part, indent: str) -> list[str]:
+    """The ranges that hold it, each inside the one before."""
+    if part.first is None and part.decided is not None:
+        return _after(f"{indent}unknown: ", part.decided.why)
+    if not part.iomem:
+        return [f"{indent}unknown: no range holds it"]
+    return [clip(f"{indent}{'  ' * depth}{r.first:#x}-{r.last:#x}  {r.name}") for depth, r in enumerate(part.iomem)]
 
 
 def _iommu(found: Explanation) -> list[str]:
@@ -124,12 +161,21 @@ def _iommu(found: Explanation) -> list[str]:
             f"   {size}: {entries} "
             f"{' '.join(map(str, walk.indices))} + {walk.offset:#x}   {walk.reads} reads; {count:,} pages in 80 GiB"
         )
+    pages = _pages_of_iommu(found)
+    if found.walks and pages > 1 and found.iommu not in _UNTRANSLATED:
+        rows.append(f"   The walk is the first byte's; {pages} pages of 4 KiB are written to, each with its own entry.")
     if found.iommu in _UNTRANSLATED:
         whose = "the guest's physical address" if found.guest else "the physical address"
         rows.append(f"   Here there is no walk: the DMA address is {whose}.")
     if found.guest:
         rows.append("   The host's IOMMU is unknown: a guest cannot see it.")
     return rows
+
+
+def _pages_of_iommu(found: Explanation) -> int:
+    """How many of its smallest pages the bytes touch."""
+    first = found.address or 0
+    return ((first + found.size_bytes - 1) >> PAGE_SHIFT) - (first >> PAGE_SHIFT) + 1
 
 
 def _packets(found: Explanation) -> list[str]:
@@ -141,6 +187,8 @@ def _packets(found: Explanation) -> list[str]:
     packets = "1 memory write TLP" if found.packet_count == 1 else f"{found.packet_count} memory write TLPs"
     nobody = "" if found.requester else "; requester unknown, written as 0000"
     head = f"5. {size} {packets} of up to {found.mps_bytes} bytes (illustration; MPS {found.labels['mps']}{nobody})"
+    if found.route is not None and len(merged(found.parts, by=("destination", "node"))) > 1:
+        head += "; not all go to one place, see 2"
     rows = textwrap.wrap(head, WIDTH, subsequent_indent="   ")
     if found.iommu == _TRANSLATED:
         rows += textwrap.wrap(_AS_IOVA, WIDTH, initial_indent="   ", subsequent_indent="   ")
