@@ -167,3 +167,38 @@ def test_capture_washes_who_measured_and_keeps_runs_apart() -> None:
     assert again is not None
     assert tuple(m.source for m in again.measurements) == again.sources
     assert len(set(again.sources)) == len({m.run for m in again.measurements}) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "secret"),
+    [
+        ("wwid naa.5002538f41234567", "5002538f"), ("naa.600508b1001c4d5b0123456789abcdef", "600508b1"),
+        ("wwn-0x5002538f41234567", "5002538f"), ("nvme.144d-533643544e4730-53414d53554e47-00000001", "533643544e4730"),
+        ("nqn.1994-11.com.samsung:nvme:PM9A3:S64GNN0T123456", "S64GNN0T"), ("iqn.2001-04.com.example:store", "store"),
+        ("port 48b02d0300aabbcc", "48b02d03"), ("port 0002C90300A1B2C3", "0300A1B2"), ("0x0002c90300a1b2c3", "0300a1b2"),
+        ("Serial No. CZJ", "CZJ"), ("Asset Tag: AB", "AB"), ("GPU-1f2e3d4c", "1f2e3d4c"),
+        ("ip-10-0-3-17", "10-0-3-17"), ("ip-10-0-3-17.ec2.internal", "ec2"), ("gpu-worker-192-168-1-9", "192-168"),
+        ("node017.rack3.local", "node017"), ("h.compute.amazonaws.com", "compute"),
+    ],
+)  # fmt: skip
+def test_capture_replaces_names_of_other_machines_and_drives(words: str, secret: str) -> None:
+    """World-wide names, bare GUIDs, and host names that are an IP address or end like those of a private network."""
+    text = capture.write(Machine(notes=(f"Example R1 {words}, rev 2",), product=f"Example R1 {words}"))
+    assert secret not in text
+    assert text.count("Example R1") == 2
+    assert "rev 2" in text
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "0000004012345000-0000007fffffffff : System RAM", "0x0000004012345000", "0x4012345000", "380000000000",
+        "0000:41:00.0", "00000001:41:00.0", "0000:c0:01.1-41.0", "1030792151040 bytes", "1234567890123456 bytes",
+        "VBIOS 96.00.89.00.01", "driver 535.104.05", "firmware 28.39.1002", "driver 31.0.15.4601", "fw 20.27.03.00",
+        "PCI MMCONFIG 0000 [bus 00-ff]", "GPUs 0-1-2-3", "cpus-0-1-2-3", "GPU-direct", "node 0-3-1-2", "local memory",
+        "/usr/local/cuda", "naa", "PNP0C02:00", "feedfacecafe",
+    ],
+)  # fmt: skip
+def test_capture_keeps_what_the_machine_is(words: str) -> None:
+    """Addresses of PCI and of memory, sizes, versions and lists of numbers are no identities."""
+    assert words in capture.write(Machine(notes=(f"told: {words}",)))

@@ -1,8 +1,9 @@
 """What identifies a node, and how it is taken out of a machine before a file leaves.
 
 Owns:      the patterns, and which fields hold free text.
-Promises:  no serial number, UUID, GUID, MAC or IP address, and not the host name: the model has no field for them, free
-           text is washed, and interfaces that are named after their MAC get another name, the same one everywhere. Nor
+Promises:  no serial number, UUID, GUID, world-wide name, MAC or IP address, and not the host name: the model has no field
+           for them, and free text is washed. Names of other hosts go where they are made of an IP address or end in a
+           private domain. Interfaces that are named after their MAC get another name, the same one everywhere. Nor is told
            where the kernel lies in memory.
 Never:     touches addresses, words of the format, or what decides something (names of hardware are from a public list,
            so that a host which is called like one must not change them, nor the names of sources).
@@ -23,6 +24,9 @@ _BETWEEN = r"""(?![a-z])[ \t.:=#"']*"""  # a word and its value
 _HAS_DIGIT = r"(?=[\w-]*[0-9])"
 """Before a value: behind a bare "serial" stand words of hardware too (Serial Attached SCSI, serial adapter)."""
 _NUMBERED = r"serial[ _-]?(?:number|num|no|nr)|\bs/n|(?:service|asset)[ _-]?tag|chassis[ _-]?(?:number|num|no|nr)"
+_OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+_NOT_AN_ADDRESS = r"(?!0000)"
+"""Before 16 hex digits: no memory reaches 48 bits, so the first four tell something in GUIDs, and nothing in addresses."""
 _SECRETS = (
     (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", re.I), "UUID"),
     (re.compile(r"\b(?:[0-9a-f]{2}[:-]){5,7}[0-9a-f]{2}\b", re.I), "MAC"),
@@ -30,12 +34,20 @@ _SECRETS = (
     (re.compile(r"\b(?:[0-9a-f]{4}:){3}[0-9a-f]{4}\b", re.I), "GUID"),
     (re.compile(r"\b(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}\b", re.I), "IP"),
     (re.compile(r"\b(?:[0-9a-f]{1,4}:)+:(?:[0-9a-f]{1,4}(?::[0-9a-f]{1,4})*)?", re.I), "IP"),
-    (re.compile(r"\b(?:[0-9]{1,3}\.){3}[0-9]{1,3}\b"), "IP"),
-    (re.compile(r"\b0x[0-9a-f]{16}\b", re.I), "GUID"),
+    (re.compile(rf"(?<![\w.])(?:{_OCTET}\.){{3}}{_OCTET}(?!\w|\.[0-9])"), "IP"),  # five numbers are a version
+    (re.compile(rf"(?<![\w-])(?:[a-z][a-z0-9]*-)+(?!0-)(?:{_OCTET}-){{3}}{_OCTET}(?![\w-])(?:\.[\w-]+)*", re.I), "HOST"),
+    (re.compile(r"(?<![\w.-])(?:[\w-]+\.)+(?:internal|local|lan|localdomain|amazonaws\.com)(?![\w.-])", re.I), "HOST"),
+    (re.compile(rf"\b0x{_NOT_AN_ADDRESS}[0-9a-f]{{16}}\b", re.I), "GUID"),
+    (re.compile(r"\b(?:naa|wwn)[.-](?:0x)?[0-9a-f]{16,32}\b", re.I), "WWN"),
+    (re.compile(r"\bnvme\.[0-9a-f]{4}-[0-9a-f]+-[0-9a-f]+-[0-9a-f]{8}\b", re.I), "NVME"),
+    (re.compile(r"\b[in]qn\.[0-9]{4}-[0-9]{2}\.[^\s\"'<>]+", re.I), "NQN"),
+    (re.compile(r"\b(GPU|MIG)-[0-9a-f]{8}(?![0-9a-z-])", re.I), r"\1-UUID"),
     (re.compile(r"\b(enx|wlx|wwx|ibx|rocex?)(?:[0-9a-f]{16}|[0-9a-f]{12})(?![0-9a-f])", re.I), r"\1MAC"),
     (re.compile(rf"(?:\bmac(?: ?addr(?:ess)?)?|guid|uuid){_BETWEEN}(?:0x)?[0-9a-f]{{12,32}}\b", re.I), "GUID"),
     (re.compile(r"\beui\.[0-9a-f]{16,32}\b", re.I), "EUI"),
     (re.compile(r"(?<![0-9a-z])(?:0x)?[0-9a-f]{32}(?![0-9a-z])", re.I), "UUID"),
+    (re.compile(rf"(?<![0-9a-z]){_NOT_AN_ADDRESS}(?=[0-9]*[a-f])[0-9a-f]{{16}}(?![0-9a-z])", re.I), "GUID"),
+    (re.compile(rf"""(?:{_NUMBERED})["']?[ \t]*[.:=#][ \t.:=#"']*[\w-]+""", re.I), "SERIAL"),
     (re.compile(rf"(?:{_NUMBERED}){_BETWEEN}(?:{_HAS_DIGIT}[\w-]+|[\w-]{{4,}})", re.I), "SERIAL"),
     (re.compile(r"""serial["']?[ \t]*[.:=#][ \t"']*[\w-]{4,}""", re.I), "SERIAL"),
     (re.compile(rf"serial{_BETWEEN}{_HAS_DIGIT}[\w-]{{4,}}", re.I), "SERIAL"),
