@@ -1,5 +1,6 @@
 """All at once: who is known to cross a link takes part of it, whether or not its own rate is known."""
 
+import msgspec
 import pytest
 import wire_dumps as dumps
 from wire_machines import GB, machine, near, report
@@ -46,3 +47,15 @@ def test_a_gpu_off_the_bus_takes_nothing() -> None:
     rate = rate_of(answer)
     assert rate is not None
     assert not any("all 2 GPUs" in line for line in [rate.source, *render(answer, found)])
+
+
+def test_a_gpu_on_another_link_takes_nothing() -> None:
+    """One of two reaches RAM by a link of its own: the card beside it has the uplink to itself, and shares with nobody."""
+    both = machine(dumps.LSPCI_VVV)
+    assert near(report(both).all_ranks_ceiling_bytes_per_s, 14.404)
+    function = msgspec.structs.replace(both.functions["0000:44:00.0"], coherent_link="NVLink between GPU and CPU (a test)")
+    found = msgspec.structs.replace(both, functions={**both.functions, function.address: function})
+    answer = report(found)
+    assert near(answer.all_ranks_ceiling_bytes_per_s, 28.807)
+    assert "44:00.0" not in {other for hop in answer.hops for other in hop.shared_with}
+    assert not any(finding.code == "shared-uplink" for finding in answer.findings)

@@ -17,7 +17,7 @@ from hinan.wire.facts.memo import remembered
 from hinan.wire.facts.model import Gpu, Machine
 from hinan.wire.paths.ends import read_under_load
 from hinan.wire.paths.path import Path, path_up
-from hinan.wire.paths.transport import coherent_link_of
+from hinan.wire.paths.transport import over_pcie
 
 PROVEN_RATIO = 0.85
 IMPOSSIBLE_RATIO = 1.05  # MPS is often assumed, and 512 bytes instead of 256 are 4.5 % more
@@ -49,8 +49,9 @@ def _with_busy_links(machine: Machine) -> Machine:
 
 def crossed_by_copies(machine: Machine, gpus: Sequence[Gpu]) -> frozenset[str]:
     """Addresses of the functions that copies from these GPUs to RAM cross; none of one off the bus, or on another link."""
-    over_pcie = [gpu for gpu in gpus if gpu.off_bus is None and coherent_link_of(machine, gpu) is None]
-    return frozenset(hop.address for gpu in over_pcie for hop in path_up(machine, gpu.address or "").hops)
+    addresses = {gpu.address for gpu in gpus}
+    ways = [path_up(machine, address) for address in over_pcie(machine) if address in addresses]
+    return frozenset(hop.address for way in ways for hop in way.hops)
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):

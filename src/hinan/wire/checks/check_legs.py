@@ -24,8 +24,8 @@ from hinan.wire.paths.path import mps_of, path_up
 
 def widths(machine: Machine, gpus: Sequence[Gpu], question: Question) -> Iterator[Finding]:
     """Lanes lost on the ways of these GPUs' nearest drives and rails' NICs, and on none that their own copies cross."""
+    crossed = crossed_by_copies(machine, gpus)
     alive = [gpu for gpu in gpus if gpu.off_bus is None]
-    crossed = crossed_by_copies(machine, alive)
     devices = {device.address: device for gpu in alive for device in devices_of(machine, gpu).named}
     links: dict[str, PathLink] = {}
     behind: dict[str, list[Function]] = {}

@@ -276,7 +276,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dic
 
     @property
     def evacuating(self) -> tuple[str, ...]:
-        """Addresses of the GPUs whose copies share the links when all evacuate at once."""
+        """Addresses of the GPUs that copy when all evacuate at once, over whatever link."""
         return tuple(gpu.address for gpu in self.gpus if gpu.address and not gpu.off_bus)
 
     @property

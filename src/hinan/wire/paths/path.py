@@ -20,6 +20,7 @@ from hinan.wire.facts.memo import remembered
 from hinan.wire.facts.model import Function, Machine, Role
 from hinan.wire.machine.sriov import is_virtual
 from hinan.wire.paths.ends import links_of
+from hinan.wire.paths.transport import over_pcie
 
 TRAFFIC = (Role.GPU, Role.NVME, Role.NIC)
 
@@ -124,10 +125,15 @@ def path_ceiling(path: Path, mps_bytes: int | None = None, *, as_built: bool = F
 
 
 def _traffic(machine: Machine) -> dict[str, list[Function]]:
-    """Each function -> devices at or below it that send to RAM, in address order; virtual functions are not told."""
+    """Each function -> devices at or below it that send to RAM, in address order; virtual functions are not told.
+
+    Nor is a GPU whose copies go over another link.
+    """
+    elsewhere = {gpu.address for gpu in machine.gpus} - set(over_pcie(machine))
     found: dict[str, list[Function]] = {}
     for _, function in sorted(machine.functions.items()):
-        if function.role in TRAFFIC and function.off_bus is None and not is_virtual(function, machine.functions):
+        sends = function.role in TRAFFIC and function.off_bus is None and function.address not in elsewhere
+        if sends and not is_virtual(function, machine.functions):
             for address in crossed(machine, function.address):
                 found.setdefault(address, []).append(function)
     return found

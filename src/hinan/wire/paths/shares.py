@@ -18,6 +18,7 @@ from hinan.wire.facts.memo import remembered
 from hinan.wire.facts.model import Function, Machine
 from hinan.wire.paths.ends import PathLink, links_of
 from hinan.wire.paths.path import crossed, mps_of, path_ceiling, path_up
+from hinan.wire.paths.transport import over_pcie
 
 _FULL = 1 - 1e-9
 
@@ -38,8 +39,8 @@ class SharedLink(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def links_at_once(machine: Machine) -> tuple[SharedLink, ...]:
-    """Every link of known rate that GPUs cross which evacuate; none where sources of different machines are joined."""
-    return remembered(machine, "links_at_once", lambda: _links(machine, machine.evacuating))
+    """Every link of known rate that evacuations over PCIe cross; none where sources of different machines are joined."""
+    return remembered(machine, "links_at_once", lambda: _links(machine, over_pcie(machine)))
 
 
 def links_of_gpu(machine: Machine, device: str) -> tuple[SharedLink, ...]:
@@ -50,8 +51,8 @@ def links_of_gpu(machine: Machine, device: str) -> tuple[SharedLink, ...]:
 
 
 def shares_at_once(machine: Machine) -> dict[str, float | None]:
-    """`fair_shares` of all GPUs that evacuate."""
-    return remembered(machine, "shares_at_once", lambda: fair_shares(machine, machine.evacuating))
+    """`fair_shares` of all GPUs that evacuate over PCIe."""
+    return remembered(machine, "shares_at_once", lambda: fair_shares(machine, over_pcie(machine)))
 
 
 def known_shares(machine: Machine) -> dict[str, float]:
@@ -82,8 +83,8 @@ def fair_shares(machine: Machine, devices: Iterable[str]) -> dict[str, float | N
 
 
 def unknown_shared(machine: Machine) -> dict[str, str]:
-    """`_unknown_shared` of all GPUs that evacuate."""
-    return remembered(machine, "unknown_shared", lambda: _unknown_shared(machine, machine.evacuating))
+    """`_unknown_shared` of all GPUs that evacuate over PCIe."""
+    return remembered(machine, "unknown_shared", lambda: _unknown_shared(machine, over_pcie(machine)))
 
 
 def _unknown_shared(machine: Machine, devices: Iterable[str]) -> dict[str, str]:

@@ -34,6 +34,12 @@ def coherent_link_of(machine: Machine, gpu: Gpu | None) -> str | None:
     return found or _power_nvlink(machine, function, gpu) or shared_memory_of(machine, gpu)
 
 
+def over_pcie(machine: Machine) -> tuple[str, ...]:
+    """Addresses of the GPUs whose copies to RAM share PCIe links when all evacuate at once."""
+    gpus = {gpu.address: gpu for gpu in machine.gpus}
+    return tuple(address for address in machine.evacuating if coherent_link_of(machine, gpus[address]) is None)
+
+
 def is_c2c(evidence: str | None) -> bool:
     """Is the coherent link NVLink-C2C, so the host a Grace? POWER's NVLink and shared memory are coherent too."""
     return (evidence or "").startswith("NVLink-C2C")
