@@ -170,3 +170,32 @@ def test_a_tree_without_the_port(draw: Callable[[tuple[str, ...]], str]) -> None
     assert (len(found.gpus), found.virtual) == (2, ())
     assert set(shares(found).values()) == {None}
     assert not any(answer.path_complete for answer in reports(found))
+
+
+DPU = """\
+
+b1:00.0 Ethernet controller [0200]: Mellanox Technologies MT43244 BlueField-3 integrated ConnectX-7 [15b3:a2dc]
+b1:00.3 Ethernet controller [0200]: Red Hat, Inc. Virtio network device [1af4:1041]
+"""
+BELOW = """\
+
+b0:00.0 PCI bridge [0604]: Mellanox Technologies MT43244 Family [BlueField-3 SoC PCIe Bridge] [15b3:197b]
+\tBus: primary=b0, secondary=b1, subordinate=b1, sec-latency=0
+
+b1:00.0 SCSI storage controller [0100]: Red Hat, Inc. Virtio block device [1af4:1042]
+"""
+
+
+@pytest.mark.parametrize(
+    ("devices", "guest"),
+    [
+        (DPU, False),
+        (BELOW, False),
+        (DPU.replace("b1:00.3", "b1:01.0"), True),  # beside a NIC that is passed through, in a slot of its own
+        (DPU.replace("[15b3:a2dc]", "[8086:1592]"), True),
+        (DPU + "\n00:05.0 Communication controller [0780]: Red Hat, Inc. Virtio console [1af4:1043]\n", True),
+    ],
+)
+def test_virtio_of_a_dpu_is_no_hypervisor(devices: str, guest: bool) -> None:
+    """A DPU shows virtio NICs and drives to bare metal; what shares a link is known there, and in no guest."""
+    assert bool(machine(lspci(*TWO) + devices).virtual) == guest

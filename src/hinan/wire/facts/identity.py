@@ -12,6 +12,7 @@ import re
 from hinan.wire.facts.model import Role
 
 NVIDIA, AMD_GPU, AMD, INTEL, HABANA, MELLANOX, ASPEED = 0x10DE, 0x1002, 0x1022, 0x8086, 0x1DA3, 0x15B3, 0x1A03
+VIRTIO = 0x1AF4
 IBM = 0x1014
 _VENDOR_NAMES = (
     (re.compile(r"^NVIDIA", re.I), NVIDIA),
@@ -45,7 +46,7 @@ _DISPLAYS = (0x0300, 0x0302, 0x0380, 0x1200)
 _ROLES = {0x0108: Role.NVME, 0x0604: Role.BRIDGE, 0x0609: Role.BRIDGE, 0x0C06: Role.NIC}
 NVSWITCH_DEVICES = {0x1AC0, 0x1AC1, 0x1AC2, 0x1AF1, 0x22A3}
 _AMD_BMC_DISPLAYS = {0x515E, 0x5159, 0x515F, 0x5969, 0x4752, 0x4750, 0x4754}
-_VIRTUAL_VENDORS = {0x1B36: "QEMU", 0x1AF4: "virtio", 0x1414: "Hyper-V", 0x15AD: "VMware", 0x5853: "Xen"}
+_VIRTUAL_VENDORS = {0x1B36: "QEMU", VIRTIO: "virtio", 0x1414: "Hyper-V", 0x15AD: "VMware", 0x5853: "Xen"}
 _MI250X = 0x7408  # not 0x740c, which names the MI250 too: that is a PCIe card on other hosts
 C2C_DEVICES = {0x2342, 0x2345, 0x2348, 0x2941, 0x2942, 0x31C2, 0x31C3, 0x2E12}
 _C2C_NAME = re.compile(r"\bGH200\b|\bGB200\b|\bGB300\b|\bGB10\b|\bGrace\b(?! CPU)|DGX[ _]Spark|\bGH100 \[GH200", re.I)
@@ -181,5 +182,5 @@ def has_nvlink_to_power(vendor: int | None, device: int | None, name: str | None
 
 
 def virtual_vendor(vendor: int | None) -> str | None:
-    """The hypervisor that only its guests see on the bus."""
+    """The hypervisor that only its guests see on the bus; virtio also where a DPU shows it."""
     return _VIRTUAL_VENDORS.get(vendor) if vendor is not None else None

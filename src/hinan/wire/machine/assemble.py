@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from hinan.wire.facts import disputes
-from hinan.wire.facts.identity import virtual_vendor
+from hinan.wire.facts.identity import MELLANOX, VIRTIO, virtual_vendor
 from hinan.wire.facts.model import Function, Link, Machine, Port, Role
 from hinan.wire.machine.gpus import number_gpus
 from hinan.wire.machine.ports import is_on_no_port
@@ -79,11 +79,22 @@ def _without_emulated_links(functions: dict[str, Function]) -> dict[str, Functio
 
 
 def _hypervisors(functions: dict[str, Function]) -> tuple[str, ...]:
-    names = sorted({name for f in functions.values() if (name := virtual_vendor(f.vendor_id))})
+    told = (f for f in functions.values() if not _is_of_a_dpu(f, functions))
+    names = sorted({name for f in told if (name := virtual_vendor(f.vendor_id))})
     signs = [f"{' and '.join(names)} devices on the bus"] if names else []
     if any(is_on_no_port(f, functions) for f in functions.values()):
         signs.append("GPUs at addresses that no port gives")
     return tuple(signs)
+
+
+def _is_of_a_dpu(function: Function, functions: dict[str, Function]) -> bool:
+    """A DPU shows virtio devices to bare metal too: in one slot with its own functions, or below its own ports.
+
+    Of a machine that passes a NIC through to a guest neither is so: its virtio devices have other slots.
+    """
+    first_of_slot = functions.get(f"{function.address.rpartition('.')[0]}.0")
+    own = (first_of_slot, functions.get(function.parent or ""))
+    return function.vendor_id == VIRTIO and any(f is not None and f.vendor_id == MELLANOX for f in own)
 
 
 def _without_ports_left_out(functions: dict[str, Function]) -> dict[str, Function]:
