@@ -8,19 +8,70 @@ import pytest
 from plan_command import LLAMA, ask
 from typer.testing import CliRunner
 
-from hinan.cli.main import app
+from hinan.cli.main import app, main
 from hinan.core.errors import ConfigError
-from hinan.plan.model.settings import SETTINGS
+from hinan.plan.model.settings import SETTINGS, Unreadable, read
 
 
 def test_a_link_sold_in_bits_is_priced_in_bytes() -> None:
     """400 Gb/s of network are 50 GB/s, in --nic and in a formula; a rate without its /s is refused by name."""
     assert ask(*LLAMA, "--nic", "400Gb/s")["inputs"]["machine.nic_bytes_per_s"]["value"] == 50e9
     refused = CliRunner().invoke(app, ["plan", *LLAMA, "--d2h", "55GB"])
-    assert refused.exit_code == 1
-    assert "--d2h: '55GB' is not a rate" in refused.output
+    assert "--d2h: '55GB' is not a rate" in str(refused.exception)
     ring = ["plan", "--formula", "ring", "--given", "ranks=2", "--given", "size_bytes=1GB", "--given", "bytes_per_s=8Gb/s"]
     assert CliRunner().invoke(app, ring).output == "time_s 1\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("plan --gpus 1024 --params 70B --step 5s --interval 10 --max-redo 30s",
+         ["--interval: '10' is not a duration; write it like '30s' (an example: --interval 5min)"]),
+        ("plan --max-rto 10", ["--max-rto: '10' is not a duration"]),
+        ("plan --scale --max-rto 10", ["--max-rto: '10' is not a duration"]),
+        ("plan --stall 3 --interval 2s --step 1s", ["--stall: '3' is not a duration"]),
+        ("plan --gpus abc --params 10T --mode x",
+         ["--gpus: 'abc' is not a count", "(an example: --gpus 1024)", "--mode: 'x': mode is"]),
+        ("plan --peers 20 --tiers ram,shared", ["--peers: '20': peer copies are"]),
+        ("plan --failures nowhere.json", ["--failures: failure table nowhere.json"]),
+        ("simulate --gpus 0 --set mtti=5", ["--gpus: '0' is not a count", "(an example: --set mtti=3h)"]),
+    ],
+)  # fmt: skip
+def test_words_that_cannot_be_read_are_told_alone(
+    words: str, said: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them at once, as mistakes in typing (exit code 2); no refusal of a question that nobody asked."""
+    monkeypatch.setattr("sys.argv", ["hinan", *words.split()])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    told = capsys.readouterr()
+    assert ended.value.code == 2
+    assert all(each in told.err for each in said)
+    assert "impossible" not in told.out + told.err
+    assert "nearest" not in told.out + told.err
+    assert "10T" not in told.err
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("gpus", "-8", "above zero"), ("gpus", "7.5", "whole"), ("mtti", "nan", "duration"), ("mtti", "0s", "above zero"),
+        ("mtti", "5 fortnights", "duration"), ("max-stall", "-1%", "share"), ("max-stall", "120%", "share"),
+        ("ram", "2XB", "size"), ("tiers", "tape", "tiers are"), ("preset", "abacus", "no preset"),
+        ("store-bandwidth", "0", "rate"), ("params", "inf", "count"),
+    ],
+)  # fmt: skip
+def test_no_word_is_read_as_something_else(name: str, text: str, said: str) -> None:
+    """The reason is that of its unit."""
+    with pytest.raises(Unreadable, match=f"^--{name}: .*{said}"):
+        read({name: text})
+
+
+def test_an_unreadable_word_is_told_to_programs_like_any_mistake() -> None:
+    """The reason stands in JSON, and no setting is called possible."""
+    result = CliRunner().invoke(app, ["plan", "--max-rto", "10", "--json"])
+    assert type(result.exception) is Unreadable
+    assert json.loads(result.output) == {"feasible": False, "impossible": [str(result.exception)], "nearest": {}}
 
 
 @pytest.mark.parametrize(
@@ -162,12 +213,12 @@ def test_switches_that_cannot_be_followed_are_refused(words: list[str], named: s
 )
 def test_a_price_is_explained_as_a_price(words: list[str], said: str) -> None:
     """The way to write it is that of the setting, not of a failure rate."""
-    assert said in CliRunner().invoke(app, ["plan", "--gpus", "1024", *words]).output
+    assert said in str(CliRunner().invoke(app, ["plan", "--gpus", "1024", *words]).exception)
 
 
 @pytest.mark.parametrize("name", ["--max-stall", "--interference"])
 def test_a_bare_one_is_neither_a_hundredth_nor_all(name: str) -> None:
     """Refused with both ways to write it; shares that are often all of it take it."""
     refused = CliRunner().invoke(app, ["plan", "--gpus", "1024", name, "1"])
-    assert (refused.exit_code, "write '1%' or '100%'" in refused.output) == (1, True)
+    assert "write '1%' or '100%'" in str(refused.exception)
     assert {SETTINGS["keep"].parse("1"), SETTINGS[name.removeprefix("--")].parse("100%")} == {1.0}

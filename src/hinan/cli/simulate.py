@@ -40,6 +40,7 @@ def simulate(
     from hinan.plan.decision.modes import compare_modes
     from hinan.plan.decision.nearest import solve_settings
     from hinan.plan.model.checks import Infeasible
+    from hinan.plan.model.settings import Unreadable
     from hinan.plan.simulated.policy import planned, read_policy
     from hinan.plan.simulated.simulate import compare, to_json, to_text
 
@@ -56,6 +57,8 @@ def simulate(
     except Infeasible as error:
         refuse(error, as_json=as_json, word=_word)
         raise typer.Exit(EXIT_FAILED) from error
+    except Unreadable as error:
+        raise Unreadable(error.reasons, _word) from error
     base = planned(scenario, design)
     policies = [read_policy(Path(path), base) for path in policy] or [base]
     rows = compare(scenario, policies, range(seed, seed + years))

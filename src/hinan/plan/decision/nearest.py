@@ -14,7 +14,7 @@ from hinan.plan.decision.design import Design
 from hinan.plan.model.checks import Infeasible
 from hinan.plan.model.failures import FailureTable
 from hinan.plan.model.scenario import Scenario
-from hinan.plan.model.settings import SETTINGS
+from hinan.plan.model.settings import Unreadable
 from hinan.plan.observed.from_settings import scenario_from
 from hinan.plan.observed.measured import MeasuredRun
 
@@ -29,6 +29,7 @@ def solve_settings(
     Raises:
         Infeasible: everything that is impossible about them, and the corrections that make them possible: applied to
             the settings they have been tried, and have an answer.
+        Unreadable: words of which no question can be made.
     """
     attempt = partial(_attempt, fitted=fitted, measured=measured)
     try:
@@ -73,11 +74,10 @@ def _attempt(
     try:
         scenario = scenario_from(settings, fitted=fitted, measured=measured)
         return scenario, checked_design(scenario)
-    except Infeasible:
+    except (Infeasible, Unreadable):
         raise
     except ConfigError as error:
-        name = next((n for n in SETTINGS if n in settings and n.replace("-", "_") in str(error)), None)
-        raise Infeasible([str(error)], {name: SETTINGS[name].example} if name else {}) from error
+        raise Infeasible([str(error)], {}) from error
 
 
 _LOOSEN = ("max-redo", "max-stall", "max-rto", "budget", "interval", "ram", "tiers", "mode", "shard-gpus")

@@ -1,7 +1,7 @@
 """The designer's words as a table: every setting with its unit, meaning and an example; text in, value out.
 
 Owns:      names and meaning of the settings that the command line, the report and `nearest` share, and how each is read.
-Promises:  a text that cannot be read is refused with its name and an example.
+Promises:  texts that cannot be read are refused all at once, each with its name and an example.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from hinan.core.errors import ConfigError
 from hinan.core.units import parse_bytes, parse_bytes_per_s, parse_seconds
-from hinan.plan.model.checks import Infeasible, imaginable
+from hinan.plan.model.checks import imaginable
 from hinan.plan.model.failures import DAY_S, FailureTable, Tier, table, table_from_json
 from hinan.plan.model.machines import machine
 
@@ -242,14 +242,36 @@ SETTINGS: Mapping[str, Setting] = {
 }
 
 
+def as_option(name: str, text: str) -> str:
+    """A setting as `hinan plan` takes it."""
+    return f"--{name} {text}"
+
+
+class Unreadable(ConfigError):
+    """Words of which no value can be made: a mistake in typing, to which no design is an answer."""
+
+    def __init__(self, reasons: Mapping[str, str], word: Callable[[str, str], str] = as_option) -> None:
+        """Args:
+        reasons: for each setting why it cannot be read.
+        word: a setting's name and value as the verb takes them.
+        """
+        said = []
+        for name, reason in reasons.items():
+            way_out = word(name, SETTINGS[name].example)
+            said.append(f"{way_out.removesuffix(SETTINGS[name].example)[:-1]}: {reason} (an example: {way_out})")
+        super().__init__("; ".join(said))
+        self.reasons = reasons
+
+
 def read(settings: Mapping[str, str]) -> dict[str, Any]:
     """Texts to values.
 
     Raises:
-        Infeasible: one that cannot be read; `nearest` has an example that can.
+        Unreadable: all words that cannot be read, each with an example that can.
         ConfigError: an unknown setting.
     """
-    values = {}
+    values: dict[str, Any] = {}
+    unreadable: dict[str, str] = {}
     for name, text in settings.items():
         if name not in SETTINGS:
             raise ConfigError(f"no setting {name!r}; known: {', '.join(SETTINGS)}", name=name)
@@ -258,5 +280,7 @@ def read(settings: Mapping[str, str]) -> dict[str, Any]:
             if isinstance(values[name], int | float):
                 imaginable(values[name], text)
         except ConfigError as error:
-            raise Infeasible([f"--{name}: {error}"], {name: SETTINGS[name].example}) from error
+            unreadable[name] = str(error)
+    if unreadable:
+        raise Unreadable(unreadable)
     return values
