@@ -1,6 +1,7 @@
 """The nearest feasible design: correct what is impossible, ask again, until the question has an answer.
 
 Owns:      the loop. Promises: what it returns was fed back and found feasible, or it says that nothing near is.
+Relies on: `edge.py` for how little of each correction is enough.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from functools import partial
 from hinan.core.errors import ConfigError
 from hinan.plan.decision.demands import checked_design
 from hinan.plan.decision.design import Design
+from hinan.plan.decision.edge import at_the_edge
 from hinan.plan.model.checks import Infeasible
 from hinan.plan.model.failures import FailureTable
 from hinan.plan.model.scenario import Scenario
@@ -49,7 +51,8 @@ def solve_settings(
             corrections |= step
             current = {k: t for k, t in {**current, **step}.items() if t}
         else:
-            raise Infeasible(impossible[:6], _pruned(settings, {k: current.get(k, "") for k in corrections}, attempt))
+            needed = _pruned(settings, {k: current.get(k, "") for k in corrections}, attempt)
+            raise Infeasible(impossible[:6], at_the_edge(settings, needed, partial(_possible, attempt)))
     raise Infeasible([*impossible[:6], "and nothing near it was found to be possible"], {})
 
 
@@ -60,11 +63,8 @@ def _pruned(
     kept = {name: text for name, text in corrections.items() if text != settings.get(name, "")}
     for name in list(kept):
         fewer = {k: t for k, t in kept.items() if k != name}
-        try:
-            attempt({k: t for k, t in {**settings, **fewer}.items() if t})
-        except Infeasible:
-            continue
-        kept = fewer
+        if _possible(attempt, {k: t for k, t in {**settings, **fewer}.items() if t}):
+            kept = fewer
     return kept
 
 
@@ -78,6 +78,14 @@ def _attempt(
         raise
     except ConfigError as error:
         raise Infeasible([str(error)], {}) from error
+
+
+def _possible(attempt: Callable[[Mapping[str, str]], object], settings: Mapping[str, str]) -> bool:
+    try:
+        attempt(settings)
+    except ConfigError:
+        return False
+    return True
 
 
 _LOOSEN = ("max-redo", "max-stall", "max-rto", "budget", "interval", "ram", "tiers", "mode", "shard-gpus")

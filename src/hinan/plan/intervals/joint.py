@@ -153,4 +153,17 @@ def _no_whole_numbers(space: Space, unrounded_s: Sequence[float]) -> Infeasible:
         longest.append(max(1, math.floor(aim_s / longest[-1] + 1e-9)) * longest[-1])
     needed = stall_ratio(space.levels, longest)
     nearest = _stall_allowed(needed * 1.05) if space.bounds.max_stall_ratio is not None else {}
-    return Infeasible(["no whole number of steps keeps both the redo limit and the stall budget"], nearest)
+    return Infeasible([f"no whole number of {_counted(space.bounds)} keeps {_what_binds(space)}"], nearest)
+
+
+def _counted(bounds: Bounds) -> str:
+    if bounds.fixed_first_s is not None:
+        return f"intervals of {bounds.fixed_first_s:.4g} s"
+    return "steps" if bounds.quantum_s is None else f"steps of {bounds.quantum_s:.4g} s"
+
+
+def _what_binds(space: Space) -> str:
+    """What whole numbers meet: copies and drains always, the others if they were asked for."""
+    asked = ["the redo limit"] * bool(np.isfinite(space.most_s).any())
+    asked += ["the stall budget"] * (space.bounds.max_stall_ratio is not None)
+    return " and ".join([*asked, "what copies and drains take"])
