@@ -27,11 +27,11 @@ from hinan.plan.model.checks import Infeasible
         ("gpus=8 params=1B latency=0.5s", "a verification takes 1 s of training (guessed: restart.verify_s)",
          {"latency": "1.005s"}, "interruption"),
         ("gpus=16384 params=70B verify=5000000d", "corruption strikes every",
-         {"verify": "776700s"}, "interruption"),
+         {"verify": "1553000s"}, "interruption"),
         ("gpus=1024 params=70B shard-gpus=4096", "the state cannot be sharded over 4,096 of 1,024 GPUs",
          {"shard-gpus": "1024"}, "floor_s"),
         ("gpus=4096 ram=1GB", "no whole image fits", {"ram": "8.59079GB", "mode": "ring"}, "8.591"),
-        ("gpus=1024 params=70B budget=0.0001%", "more than 0.0001%", {"budget": "0.16592%"}, "0.000%"),
+        ("gpus=1024 params=70B budget=0.0001%", "more than 0.0001%", {"budget": "0.14924%"}, "0.000%"),
         ("gpus=16384 params=70B rate=5", "a restart takes", {"rate": "0.3314"}, "say the same thing"),
     ],
 )  # fmt: skip

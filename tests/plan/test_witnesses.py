@@ -120,8 +120,8 @@ def test_late_detection_is_charged(latency: str) -> None:
 
 
 def test_the_exact_form_is_withheld_beyond_its_range() -> None:
-    """Corruption seen 30 days late, striking every nine days: no number, the reason, and the loss as simulated."""
-    words = {"gpus": "16384", "params": "405B", "step": "5s", "latency": "30d"}
+    """Corruption seen up to 60 days late, striking every nine days: no number, the reason, and the loss as simulated."""
+    words = {"gpus": "16384", "params": "405B", "step": "5s", "latency": "60d"}
     found = answer(*solve_settings(words))
     plain = to_json(found)
     assert plain["ettr"]["exact"] is None

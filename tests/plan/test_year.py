@@ -20,7 +20,7 @@ from hinan.plan.simulated.world import YEAR_S, Cluster, Happening, schedule
 from hinan.plan.simulated.year import Job, Year
 
 WORDS = {"gpus": "16384", "params": "405B", "step": "5s"}
-JOB = Job(16, compute_s=4.0, allreduce_s=1.0, parts=RESTARTS, init_extra_s=0.0, latency_s=100.0, total_restart_s=30.0)
+JOB = Job(16, compute_s=4.0, allreduce_s=1.0, parts=RESTARTS, init_extra_s=0.0, verify_every_s=100.0, total_restart_s=30.0)
 POLICY = Policy(
     "hand",
     (TierPolicy(Tier.RAM, 100.0, 0.0, 0.0, 0.0), TierPolicy(Tier.SHARED, 1000.0, 0.0, 250.0, 0.0)),
@@ -66,9 +66,12 @@ def test_a_drain_dies_with_its_host() -> None:
     assert books["redo"] == pytest.approx(50 + 1420)
 
 
-def test_silent_corruption_goes_back_behind_its_latency() -> None:
-    """Seen 100 s late at 2050: the copy of step 2000 may be wrong, that of 1000 is not."""
+def test_silent_corruption_goes_back_behind_its_beginning() -> None:
+    """Seen 90 s late at 2290: the copy of 2000 is good. At 2050 that is not drained yet; at 2350 of a longer cadence it may
+    be wrong, although it is drained."""
     assert year(happen(2290.0, "silent"))["redo"] == pytest.approx(290)
+    rare = Year(replace(JOB, verify_every_s=1200.0), POLICY, 5000.0).run([happen(2350.0, "silent")])
+    assert rare.seconds["redo"] == pytest.approx(1350)
     assert year(happen(2050.0, "silent"))["redo"] == pytest.approx(1050)
 
 

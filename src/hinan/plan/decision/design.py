@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from hinan.plan.decision.variants import Variant, drains_s, least_intervals_s, ram_used
 from hinan.plan.intervals.exact import exact_ettr
-from hinan.plan.intervals.formulas import verified_interval_s
+from hinan.plan.intervals.formulas import mean_unseen_s, young_interval_s
 from hinan.plan.intervals.joint import solve, unrounded_intervals_s, whole_steps
 from hinan.plan.intervals.levels import Cause, Level, Pattern
 from hinan.plan.intervals.space import Bounds
@@ -51,15 +51,23 @@ def rate_per_s(scenario: Scenario, failure: FailureClass) -> float:
 def verification(scenario: Scenario) -> tuple[float | None, float]:
     """How often to verify [s], and the share of training it takes.
 
-    T = sqrt(V / lam_silent): a verification that finds nothing costs V, a corruption costs about one cadence.
+    Young's interval for it, sqrt(2 V / lam_silent): a verification that finds nothing costs V, and a corruption half a
+    cadence. (One that is tied to a save loses a whole interval: half of it before the corruption.)
     """
     silent_per_s = rate_per_s(scenario, FailureClass.SILENT)
     if silent_per_s == 0:
         return None, 0.0
-    every_s = scenario.restart.detection_latency_s or verified_interval_s(
-        verify_s=scenario.restart.verify_s, stall_s=0, fail_per_s=0, silent_per_s=silent_per_s
-    )
-    return every_s, scenario.restart.verify_s / every_s
+    verify_s = scenario.restart.verify_s
+    every_s = scenario.restart.detection_latency_s or young_interval_s(stall_s=verify_s, mtti_s=1 / silent_per_s)
+    return every_s, verify_s / every_s
+
+
+def lags_s(scenario: Scenario, failure: FailureClass, drain_s: float) -> tuple[float, float]:
+    """How old the newest copy is that a failure leaves on a tier, beside part of an interval: mean, and at worst [s]."""
+    cadence_s, _ = verification(scenario)
+    if failure is not FailureClass.SILENT or cadence_s is None:
+        return drain_s, drain_s
+    return mean_unseen_s(cadence_s=cadence_s, drain_s=drain_s), max(cadence_s, drain_s)
 
 
 def restart_parts_s(scenario: Scenario, failure: FailureClass, tier: Tier) -> dict[str, float]:
@@ -101,7 +109,6 @@ def build_levels(scenario: Scenario, variant: Variant) -> tuple[Level, ...]:
         if tier is None:
             raise no_copy(failure, variant.tiers)
         per_s[tier, failure] = per_s.get((tier, failure), 0.0) + part_per_s
-    latency_s = verification(scenario)[0] or 0.0
     levels = []
     for tier, drain_s in zip(variant.tiers, drains_s(scenario, variant), strict=True):
         causes = [
@@ -109,7 +116,7 @@ def build_levels(scenario: Scenario, variant: Variant) -> tuple[Level, ...]:
                 failure,
                 rate,
                 sum(restart_parts_s(scenario, failure, tier).values()),
-                drain_s + (latency_s if failure is FailureClass.SILENT else 0.0),
+                lags_s(scenario, failure, drain_s)[0],
             )
             for (at, failure), rate in per_s.items()
             if at is tier

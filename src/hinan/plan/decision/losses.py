@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hinan.plan.decision.design import Design, answers, restart_parts_s
+from hinan.plan.decision.design import Design, answers, lags_s, restart_parts_s
 from hinan.plan.decision.variants import drains_s
 from hinan.plan.model.failures import DAY_S, FailureClass, Tier
 from hinan.plan.model.scenario import Scenario
@@ -52,12 +52,11 @@ def class_answers(scenario: Scenario, design: Design) -> list[ClassAnswer]:
             found[failure, tier] = found.get((failure, tier), 0.0) + per_s
     rows = []
     for (failure, tier), per_s in found.items():
-        level = design.levels[design.variant.tiers.index(tier)]
-        lag_s = next(cause.lag_s for cause in level.causes if cause.name == failure)
+        lag_s, worst_lag_s = lags_s(scenario, failure, drains_s(scenario, design.variant)[design.variant.tiers.index(tier)])
         tau_s = design.interval_s(tier)
         parts_s = restart_parts_s(scenario, failure, tier)
         rto_s = sum(parts_s.values())
-        rows.append(ClassAnswer(failure, tier, per_s * 86_400, lag_s + tau_s / 2, lag_s + tau_s, rto_s, parts_s))
+        rows.append(ClassAnswer(failure, tier, per_s * 86_400, lag_s + tau_s / 2, worst_lag_s + tau_s, rto_s, parts_s))
     return rows
 
 

@@ -179,6 +179,18 @@ def verified_interval_s(*, verify_s: float, stall_s: float, fail_per_s: float, s
     return math.sqrt((verify_s + stall_s) / (fail_per_s / 2 + silent_per_s))
 
 
+def mean_unseen_s(*, cadence_s: float, drain_s: float) -> float:
+    """Mean time from the newest copy that silent corruption leaves, beside half an interval, to its detection [s].
+
+    Verifications have a rhythm of their own: corruption goes unseen for L, anything from 0 to a cadence V alike. The copy
+    must be older than the corruption, and drained by the time it is seen: max(L, D) old. The mean of that is
+    (V + D^2/V) / 2, or D where the drain is the longer.
+    """
+    positive(cadence_s=cadence_s)
+    not_negative(drain_s=drain_s)
+    return drain_s if drain_s >= cadence_s else (cadence_s + drain_s**2 / cadence_s) / 2
+
+
 def multilevel_waste(levels: Sequence[tuple[float, float, float]]) -> float:
     """First-order waste of independent levels at their optimum [0-]: sum of sqrt(2 lam C) + lam R.
 

@@ -25,7 +25,7 @@ class Cause:
     restart_s: float
     """From the failure to the first new step: detect, reschedule, load, init [s]. Redo is not part of it."""
     lag_s: float = 0.0
-    """How old the newest usable copy is at least: drain time, or detection latency of silent corruption [s]."""
+    """How old the newest usable copy is at least: drain time, or in the mean what silent corruption goes unseen [s]."""
 
     def __post_init__(self) -> None:
         not_negative(per_s=self.per_s, restart_s=self.restart_s, lag_s=self.lag_s)

@@ -226,7 +226,7 @@ SETTINGS: Mapping[str, Setting] = {
     "init": Setting(_duration_or_zero, "40s", "start of processes and communicators, for all classes"),
     "init-growth": Setting(_duration_or_zero, "10s", "more of it for every 1,000 nodes"),
     "replay": Setting(_duration_or_zero, "0s", "what the loop does again beside lost steps: a loader finding its place"),
-    "latency": Setting(_duration, "1h", "from silent corruption to its detection"),
+    "latency": Setting(_duration, "1h", "most time from silent corruption to its detection: verified as often"),
     "verify": Setting(_duration, "1s", "training time one verification takes"),
     "repair": Setting(_duration, "1d", "time a failed node is out"),
     "nodes-return": Setting(parse_ratio, "90%", "share of rack and power failures after which the nodes come back"),

@@ -126,12 +126,14 @@ function leastOf(drains, slots) {
   });
   return least;
 }
+// formulas.py: mean_unseen_s
+const meanUnseen = (cadence, drain) => (drain >= cadence ? drain : (cadence + drain * drain / cadence) / 2);
 function scaled(variant, knobs, verify) {
   const levels = variant.levels, leasts = leastOf(levels.map(l => l.drain_s * knobs.drain), variant.slots);
   const slowest = Math.max(...levels.map(l => l.drain_s)) * knobs.drain;
   const silent = levels.reduce((sum, l) => sum + l.causes.reduce((s, c) => s + (c.silent ? c.per_s : 0), 0), 0) / knobs.mtti;
   let every = null;
-  if (silent > 0) every = verify.fixed_s !== null ? verify.fixed_s : Math.sqrt(verify.cost_s / silent);
+  if (silent > 0) every = verify.fixed_s !== null ? verify.fixed_s : Math.sqrt(2 * verify.cost_s / silent);
   const out = levels.map((l, k) => {
     const drain = l.drain_s * knobs.drain, least = leasts[k];
     const most = Math.min(l.redo_s === null ? Infinity : l.redo_s - drain, l.commit_s === null ? Infinity : Math.max(l.commit_s, least, slowest));
@@ -141,7 +143,7 @@ function scaled(variant, knobs, verify) {
       least_s: least, most_s: Math.max(most, 0),
       causes: l.causes.map(c => ({
         ...c, per_s: c.per_s / knobs.mtti, restart_s: c.restart_s * knobs.restart,
-        lag_s: c.drain_lag_s * knobs.drain + (c.silent ? every : 0),
+        lag_s: c.silent ? meanUnseen(every, drain) : drain,
       })),
     };
   });

@@ -111,7 +111,6 @@ def _levels(scenario: Scenario, variant: Variant) -> list[dict[str, Any]]:
                         "name": cause.name,
                         "per_s": cause.per_s,
                         "restart_s": cause.restart_s,
-                        "drain_lag_s": drain_s,
                         "silent": cause.name == FailureClass.SILENT,
                     }
                     for cause in level.causes

@@ -69,7 +69,7 @@ def job_of(scenario: Scenario) -> Job:
         allreduce_s=reduce_s,
         parts=scenario.restart.parts,
         init_extra_s=scenario.restart.init_per_1k_nodes_s * scenario.nodes / 1000,
-        latency_s=verification(scenario)[0] or 0.0,
+        verify_every_s=verification(scenario)[0] or 0.0,
         verify_ratio=verification(scenario)[1],
         total_restart_s=scenario.restart.total_s,
         replay_s=scenario.restart.replay_s,

@@ -29,14 +29,15 @@ _NODE_OUT = (FailureClass.GPU, FailureClass.MEMORY, FailureClass.NODE, FailureCl
 
 @dataclass(frozen=True)
 class Job:
-    """What the year is spent on: a step's two parts, restarts per class, detection latency of silent corruption."""
+    """What the year is spent on: a step's two parts, restarts per class, how often replicas are verified."""
 
     nodes: int
     compute_s: float
     allreduce_s: float
     parts: Mapping[FailureClass, RestartParts]
     init_extra_s: float
-    latency_s: float
+    verify_every_s: float
+    """Silent corruption is seen by the next verification; 0: at once."""
     rack_nodes: int = 4
     verify_ratio: float = 0.0
     """Training time that verification takes, per training time."""
@@ -241,10 +242,16 @@ class Year:
                 continue
             usable_s = self.usable_s[level]
             if failure is FailureClass.SILENT:
-                usable_s = min(usable_s, self.track.last_save(self.place_s - self.job.latency_s, level))
+                usable_s = min(usable_s, self.track.last_save(self.place_s - self._unseen_s(happening), level))
             if usable_s > best_s:
                 best, best_s = level, usable_s
         return best, min(best_s, self.place_s)
+
+    def _unseen_s(self, happening: Happening) -> float:
+        """How long ago the corruption struck that is seen now: anywhere in the cadence alike, and the same whatever the
+        policy. The event's own time says where, for it falls anywhere in a cadence alike."""
+        every_s = self.job.verify_every_s
+        return happening.at_s % every_s if every_s > 0 else 0.0
 
     def _after_restore(self, failure: FailureClass, level: int, place_s: float) -> None:
         """Copies younger than the restored place are off the lineage; those lost with hosts are gone."""
