@@ -58,13 +58,38 @@ def test_words_that_cannot_be_read_are_told_alone(
         ("gpus", "-8", "above zero"), ("gpus", "7.5", "whole"), ("mtti", "nan", "duration"), ("mtti", "0s", "above zero"),
         ("mtti", "5 fortnights", "duration"), ("max-stall", "-1%", "share"), ("max-stall", "120%", "share"),
         ("ram", "2XB", "size"), ("tiers", "tape", "tiers are"), ("preset", "abacus", "no preset"),
-        ("store-bandwidth", "0", "rate"), ("params", "inf", "count"),
+        ("store-bandwidth", "0", "rate"), ("params", "inf", "count"), ("hbm", "80", "no unit; write 80GB"),
+        ("ram", "200", "no unit; write 200GB"), ("usd-per-gpu-hour", "1_000", "price"), ("rate", "٣", "rate"),
+        ("budget", "1_000USD", "share or price"), ("budget", "1_0%", "share"), ("keep", "٠.5", "share"),
+        ("hidden", "0_1", "share"), ("usd-per-gpu-hour", "４", "price"),
     ],
 )  # fmt: skip
 def test_no_word_is_read_as_something_else(name: str, text: str, said: str) -> None:
     """The reason is that of its unit."""
     with pytest.raises(Unreadable, match=f"^--{name}: .*{said}"):
         read({name: text})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [("state-bytes", "1e12", 1e12), ("keep", ".5", 0.5), ("keep", " 50 %", 0.5), ("rate", "3.79e-3", 3.79e-3),
+     ("ram", "200GB", 200e9)],
+)  # fmt: skip
+def test_words_that_say_what_they_mean_are_read(name: str, text: str, value: float) -> None:
+    """A bare number where the setting names its unit; numbers as programs print them."""
+    assert read({name: text}) == {name: pytest.approx(value)}
+
+
+def test_the_list_of_formulas_is_an_answer() -> None:
+    """Exit code 0, each formula with its inputs, and a list for programs."""
+    shown = CliRunner().invoke(app, ["plan", "--formula", "list"])
+    assert shown.exit_code == 0
+    assert "young(stall_s, mtti_s)" in shown.output.splitlines()
+    listed = json.loads(CliRunner().invoke(app, ["plan", "--formula", "list", "--json"]).output)
+    assert listed["young"] == ["stall_s", "mtti_s"]
+    assert len(listed) == len(shown.output.splitlines())
+    unknown = CliRunner().invoke(app, ["plan", "--formula", "yung"])
+    assert "no formula 'yung'; formulas: " in str(unknown.exception)
 
 
 def test_an_unreadable_word_is_told_to_programs_like_any_mistake() -> None:

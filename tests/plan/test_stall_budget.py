@@ -1,6 +1,7 @@
 """Along a stall budget the best stays the best: whole multiples jump there, and no other interval keeps more."""
 
 import random
+import warnings
 
 import pytest
 from drawn import drawn
@@ -36,6 +37,14 @@ def no_given_interval_keeps_more(seed: int, count: int) -> None:
 def test_no_given_interval_keeps_more_than_the_best() -> None:
     """Random questions with a stall budget, along which whole multiples jump."""
     no_given_interval_keeps_more(seed=8, count=3)
+
+
+def test_tiers_that_stall_nothing_have_room_in_any_budget() -> None:
+    """No stall over nothing left of the budget is no stall, and no warning of numpy's."""
+    words = "gpus=1 step=0.7183s keep=0.667 failures=rsc1 interference=0% max-stall=1%"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        solve_settings(dict(word.split("=") for word in words.split()))
 
 
 @pytest.mark.slow

@@ -57,6 +57,8 @@ def plan(**options: Any) -> None:
 
 def _check(switches: dict[str, Any]) -> None:
     """Refuse switches that would be left unread, or that no simulation can begin with."""
+    if switches["given"] and switches["formula"] == "list":
+        raise ConfigError("--given belongs to --formula NAME; --formula list takes nothing")
     if switches["given"] and not switches["formula"]:
         raise ConfigError("--given belongs to --formula NAME, and no formula was named (--formula list shows them)")
     if switches["html"] and (switches["scale"] or switches["formula"] or switches["self_check"]):
@@ -159,8 +161,13 @@ def _self_check(*, as_json: bool) -> None:
 
 
 def _formula(name: str, given: list[str], *, as_json: bool) -> None:
-    from hinan.plan.selfcheck.vectors import compute
+    from hinan.plan.selfcheck.kinds import compute, listing
 
+    if name == "list":
+        formulas = listing()
+        lines = [f"{each}({', '.join(inputs)})" for each, inputs in formulas.items()]
+        typer.echo(json.dumps(formulas, indent=1) if as_json else "\n".join(lines))
+        return
     values = compute(name, pairs(given, "--given"))
     typer.echo(json.dumps(values) if as_json else "\n".join(f"{key} {value:.6g}" for key, value in values.items()))
 

@@ -17,6 +17,7 @@ from hinan.plan.decision.design import Design
 from hinan.plan.decision.witnesses import rates_per_s
 from hinan.plan.intervals.arrivals import Bursts, Exponential, Lemons, Racks, Replay, Weibull
 from hinan.plan.intervals.montecarlo import Arrivals
+from hinan.plan.model.checks import plain_number
 from hinan.plan.model.failures import FailureClass
 from hinan.plan.observed.traces import Trace
 
@@ -77,10 +78,7 @@ _TAKES = {
 
 
 def _number(text: str, what: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
+    value = plain_number(text)
     if not math.isfinite(value):
         raise ConfigError(f"{text!r} is no number ({what} was expected)")
     return value

@@ -79,9 +79,8 @@ def _extended(space: Space, rows: Rows, wanted: Rows, k: int) -> Rows:
     least, most = np.ceil(space.least_s[k] / below - 1e-9), np.floor(space.most_s[k] / below + 1e-9)
     spent = (space.stall_s[:k] / taus).sum(axis=1)
     rest = (space.stall_s[k + 1 :] / wanted[k + 1 :]).sum()
-    with np.errstate(divide="ignore"):
-        own = space.stall_s[k] / np.maximum(space.budget - spent - rest, 0) / below
-        together = space.stall_s[k:].sum() / np.maximum(space.budget - spent, 0) / below
+    own = _shortest_s(space.stall_s[k], space.budget - spent - rest) / below
+    together = _shortest_s(space.stall_s[k:].sum(), space.budget - spent) / below
     tight = np.ceil(np.stack([own, together], axis=1) - 1e-9)
     meeting = np.floor(_meeting_s(space, wanted, k + 1, _FEW_PARTS) / below[:, None] + 1e-9)
     around = np.floor(near)[:, None] + _WINDOW
@@ -96,6 +95,11 @@ def _extended(space: Space, rows: Rows, wanted: Rows, k: int) -> Rows:
     longest = (space.stall_s[k + 1 :] / space.most_s[k + 1 :]).sum()
     in_budget: Rows = rows[(space.stall_s[: k + 1] / rows.cumprod(axis=1)).sum(axis=1) + longest <= space.budget]
     return in_budget
+
+
+def _shortest_s(stall_s: float, left: Rows) -> Rows:
+    """Shortest intervals that cost no more stall than is left of a budget; saves that stall nothing cost nothing [s]."""
+    return np.divide(stall_s, left, out=np.full_like(left, np.inf if stall_s > 0 else 0.0), where=left > 0)
 
 
 def _least_cost(space: Space, rows: Rows, prices: Rows) -> Rows:

@@ -8,6 +8,7 @@ Never:     repairs an input silently; a planner that guesses away a zero answers
 from __future__ import annotations
 
 import math
+import re
 
 from hinan.core.errors import ConfigError
 
@@ -41,6 +42,15 @@ def imaginable(value: float, text: str) -> None:
     """
     if value != 0 and not LEAST <= abs(value) <= MOST:
         raise ConfigError(f"{text!r} is beyond what any plan is about ({LEAST:g} to {MOST:g})", value=text)
+
+
+_NUMBER = re.compile(r"\s*[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\s*")
+
+
+def plain_number(text: str) -> float:
+    """The number that a text is; nan where it is none, or is written in other digits or with other marks than 0-9, ".", "e"
+    and signs, which Python would take: what "1_000" means beside a wrong key is a guess."""
+    return float(text) if _NUMBER.fullmatch(text) else math.nan
 
 
 def percent(share: float) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 from hinan.core.errors import ConfigError
 from hinan.core.units import parse_bytes, parse_bytes_per_s, parse_seconds
-from hinan.plan.model.checks import imaginable
+from hinan.plan.model.checks import imaginable, plain_number
 from hinan.plan.model.failures import DAY_S, FailureTable, Tier, table, table_from_json
 from hinan.plan.model.machines import machine
 
@@ -60,10 +60,7 @@ def parse_ratio(text: str) -> float:
         ConfigError: not between 0 and 1.
     """
     bare = text.strip()
-    try:
-        value = float(bare[:-1]) / 100 if bare.endswith("%") else float(bare)
-    except ValueError:
-        value = math.nan
+    value = plain_number(bare[:-1]) / 100 if bare.endswith("%") else plain_number(bare)
     if not 0 <= value <= 1:
         raise ConfigError(f"{text!r} is not a share between 0 and 1; write it like '0.5%'", value=text)
     return value
@@ -116,14 +113,16 @@ def _duration_or_zero(text: str) -> float:
 
 
 def _size(text: str) -> float:
+    return _above_zero(float(parse_bytes(text, bare=False)), text)
+
+
+def _size_in_bytes(text: str) -> float:
+    """A size whose setting names the unit of a bare number."""
     return _above_zero(float(parse_bytes(text)), text)
 
 
 def _number_above_zero(text: str, what: str, example: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
+    value = plain_number(text)
     if not 0 < value < math.inf:
         raise ConfigError(f"{text!r} is not a {what} above zero; write it like {example}", value=text)
     imaginable(value, text)
@@ -195,7 +194,7 @@ class Setting:
 SETTINGS: Mapping[str, Setting] = {
     "gpus": Setting(parse_whole, "1024", "GPUs of the job"),
     "params": Setting(parse_count, "70B", "parameters of the model; 14 bytes of state each"),
-    "state-bytes": Setting(_size, "1TB", "state kept, once for the job"),
+    "state-bytes": Setting(_size_in_bytes, "1TB", "state kept, once for the job"),
     "keep": Setting(parse_share, "0.5", "share of HBM that is kept, instead of --state-bytes"),
     "preset": Setting(machine, "dgx-h100", "machine: dgx-h100, hgx-h200, gb200, mi300x, small-cloud"),
     "gpus-per-node": Setting(parse_whole, "8", "GPUs of a node"),

@@ -11,7 +11,7 @@ import math
 
 from hinan.core.errors import ConfigError
 from hinan.core.units import parse_bytes, parse_bytes_per_s, parse_seconds
-from hinan.plan.model.checks import imaginable, not_negative, positive, ratio
+from hinan.plan.model.checks import imaginable, not_negative, plain_number, positive, ratio
 
 _COUNTS = ("gpus", "gpus_per_node", "interruptions", "job_nodes", "mttf_nodes", "nodes", "ranks", "ranks_per_node")
 """Whole, one or more."""
@@ -48,16 +48,15 @@ def _check(name: str, value: float) -> None:
 
 
 def _number(name: str, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
+    value = plain_number(text)
+    if math.isnan(value):
         if name.endswith("bytes_per_s"):
             return parse_bytes_per_s(text)
         if name.endswith("_bytes"):
             return float(parse_bytes(text))
         if name.endswith("_s") and not name.endswith("_per_s"):
             return parse_seconds(text)
-        raise ConfigError(f"{name}: {text!r} is not a number", value=text) from None
+        raise ConfigError(f"{name}: {text!r} is not a number", value=text)
     if not math.isfinite(value):
         raise ConfigError(f"{name}: {text!r} is not a finite number", value=text)
     return value

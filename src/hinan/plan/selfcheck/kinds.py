@@ -303,7 +303,9 @@ def compute(name: str, given: Mapping[str, str]) -> Values:
         ConfigError: unknown formula or input, a missing one, or a text that cannot be read or is out of range.
     """
     if name not in KINDS:
-        raise ConfigError("formulas: " + "; ".join(f"{kind}({_inputs(kind)})" for kind in KINDS), name=name)
+        raise ConfigError(
+            f"no formula {name!r}; formulas: {', '.join(KINDS)} (--formula list shows their inputs)", name=name
+        )
     parameters = inspect.signature(KINDS[name]).parameters
     unknown = sorted(set(given) - set(parameters))
     missing = [n for n, p in parameters.items() if p.default is inspect.Parameter.empty and n not in given]
@@ -316,5 +318,10 @@ def compute(name: str, given: Mapping[str, str]) -> Values:
         raise ConfigError(f"{name}: these inputs are out of range ({error})") from error
 
 
+def listing() -> dict[str, list[str]]:
+    """All formulas and the names of their inputs."""
+    return {name: [*inspect.signature(KINDS[name]).parameters] for name in KINDS}
+
+
 def _inputs(name: str) -> str:
-    return ", ".join(inspect.signature(KINDS[name]).parameters)
+    return ", ".join(listing()[name])
