@@ -89,7 +89,7 @@ def _leaps(begin: float, leap: float, there: Callable[[float], bool]) -> tuple[f
 
 def _parts(text: str) -> tuple[float, str]:
     """Number and unit."""
-    match = re.fullmatch(r"\s*([0-9.]+(?:[eE][-+]?[0-9]+)?)\s*(.*)", text)
+    match = re.fullmatch(r"\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*(.*)", text)
     assert match is not None, text
     return float(match[1]), match[2]
 
