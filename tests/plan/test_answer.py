@@ -1,6 +1,7 @@
 """The contract of `hinan plan`: its JSON, its sums, what binds, the tables and worked examples of the documentation."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -57,6 +58,21 @@ def test_a_given_interval_is_judged() -> None:
     assert judged["best_interval_s"] == 10
     assert judged["best_ettr"] - judged["ettr"] > 0.01
     assert "45000 s^2" in judged["right_where"]
+
+
+def test_an_interval_as_good_as_the_recommended_one_is_told_so() -> None:
+    """Beside a hair that a way with images in RAM may give away: the other interval named is that of the question without
+    the given one, and nothing is said to be better that keeps less."""
+    words = ["--gpus", "1912", "--step", "2.565s", "--keep", "0.575", "--preset", "mi300x", "--d2h", "2.556GB/s", "--drain",
+             "1297s", "--nodes-return", "50%", "--hidden", "0%", "--restart", "0.1724s"]  # fmt: skip
+    judged, free = ask(*words, "--interval", "2867.67s")["judged"], ask(*words)
+    assert judged["best_interval_s"] == free["tiers"][0]["interval_s"]
+    assert judged["best_ettr"] == free["ettr"]["exact"] < judged["ettr"]
+    text = said(*words, "--interval", "2867.67s", "--explain")
+    assert re.search(r"given interval: keeps 0\.\d+, no less than .* recommended without", text)
+    assert re.search(r"keeps 0\.\d+, no less than .*, which is recommended without it\.", text)
+    assert "the best" not in text
+    assert "habit" not in text
 
 
 def test_five_minutes_where_it_is_right() -> None:

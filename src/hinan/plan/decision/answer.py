@@ -43,13 +43,19 @@ class TierAnswer:
 
 @dataclass(frozen=True)
 class Judged:
-    """A given interval against the best one."""
+    """A given interval against the one that is recommended without it."""
 
     interval_s: float
     best_interval_s: float
     ettr: float
     best_ettr: float
+    """A hair less than `ettr` where a way that keeps images in RAM was preferred (`choice.py`), or in whole numbers."""
     right_where: str
+
+    @property
+    def costs_nothing(self) -> bool:
+        """Whether the given one keeps no less."""
+        return self.ettr >= self.best_ettr
 
 
 @dataclass(frozen=True)
@@ -142,14 +148,13 @@ def _judge(scenario: Scenario, design: Design) -> Judged | None:
     if given is None:
         return None
     free = best_design(replace(scenario, demands=replace(scenario.demands, interval_s=None)))
-    best = max(free, design, key=lambda each: each.ettr)  # whatever the search in whole numbers has missed
     product = given**2 / 2
     mtti_s = 1 / design.levels[0].per_s if design.levels[0].per_s > 0 else scenario.mtti_s
     return Judged(
         given,
-        best.pattern.work_s,
+        free.pattern.work_s,
         design.ettr,
-        best.ettr,
+        free.ettr,
         f"{given:.4g} s is right where stall x MTTI = {product:.6g} s^2 (of the failures this tier answers); "
         f"here it is {design.levels[0].stall_s * mtti_s:.4g} s^2",
     )

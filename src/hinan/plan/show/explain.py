@@ -141,10 +141,12 @@ def _flips(found: Answer) -> list[str]:
 def _judged(found: Answer) -> str:
     if found.judged is None:
         return ""
-    j = found.judged
+    j, recommended = found.judged, format_seconds(found.judged.best_interval_s)
+    given = f"The interval given, {format_seconds(j.interval_s)}, keeps {j.ettr:.4f}"
+    if j.costs_nothing:
+        return f"{given}, no less than {recommended}, which is recommended without it. {j.right_where}."
     return (
-        f"The interval given, {format_seconds(j.interval_s)}, keeps {j.ettr:.4f}; the best one, "
-        f"{format_seconds(j.best_interval_s)}, keeps {j.best_ettr:.4f}: the habit costs {j.best_ettr - j.ettr:.4%} "
+        f"{given}; the best one, {recommended}, keeps {j.best_ettr:.4f}: the habit costs {j.best_ettr - j.ettr:.4%} "
         f"of all GPU time. {j.right_where}."
     )
 

@@ -115,10 +115,11 @@ def _tail(found: Answer) -> list[str]:
         lines.append(f"verify replicas every {format_seconds(found.design.verify_every_s)}")
     lines.append(f"spare nodes for 99 %: {found.spares}")
     if found.judged is not None:
-        j = found.judged
-        lines.append(
-            f"given interval: keeps {j.ettr:.4f}; the best, {format_seconds(j.best_interval_s)}, keeps {j.best_ettr:.4f}"
-        )
+        j, recommended = found.judged, format_seconds(found.judged.best_interval_s)
+        if j.costs_nothing:
+            lines.append(f"given interval: keeps {j.ettr:.4f}, no less than {recommended}, recommended without it")
+        else:
+            lines.append(f"given interval: keeps {j.ettr:.4f}; the best, {recommended}, keeps {j.best_ettr:.4f}")
         lines.append(j.right_where)
     return lines + [f"! {warning}" for warning in found.warnings]
 
