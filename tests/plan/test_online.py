@@ -68,9 +68,24 @@ def test_tiny_stalls_keep_their_digits(load: float) -> None:
 
 def test_it_is_never_more_often_than_what_it_is_taken_from() -> None:
     """A floor from outside holds against hysteresis too."""
-    held = decide(seen(), Prior(1 / HOUR_S), 30, at_least_steps=40)
+    held = decide(seen(), Prior(1 / HOUR_S), 30, taken_from_steps=40)
     assert (held.every_steps, held.changed) == (40, True)
     assert "was 30 steps: nothing is saved more often" in held.reason
+
+
+def test_multiples_are_chosen_by_what_they_lose() -> None:
+    """30 steps are best: of saves every 28 the same, of every 17 two (34, not 17), of every 22 one, for two lose more."""
+    chosen = {unit: decide(seen(), Prior(1 / HOUR_S), None, taken_from_steps=unit).every_steps for unit in (28, 17, 22)}
+    assert chosen == {28: 28, 17: 34, 22: 22}
+
+
+def test_what_is_no_multiple_any_more_moves_to_the_better_one_beside_it() -> None:
+    """Evacuations every 28 steps now: commits every 30 are every 28, although 30 was right; and then they stay."""
+    prior = Prior(1 / HOUR_S)
+    moved = decide(seen(), prior, 30, taken_from_steps=28)
+    assert (moved.every_steps, moved.changed) == (28, True)
+    assert moved.reason.startswith("was 30 steps, no multiple of 28: ")
+    assert not decide(seen(), prior, 28, taken_from_steps=28).changed
 
 
 @settings(max_examples=60, deadline=None)

@@ -40,12 +40,12 @@ def test_nothing_is_decided_before_it_is_measured(unknown: str) -> None:
 
 
 def test_each_tier_counts_the_failures_that_it_answers() -> None:
-    """Killed processes shorten the evacuations, lost hosts the commits, and neither the other."""
+    """Killed processes shorten the evacuations, lost hosts the commits, and neither the other (but for whole multiples)."""
     calm = steps(JOB)
     killed = steps(replace(JOB, failures=Failures(ram=40)))
     hosts = steps(replace(JOB, failures=Failures(target=40)))
     assert killed[0] < calm[0] / 2 and hosts[0] == calm[0]
-    assert hosts[1] < calm[1] / 2 and killed[1] == calm[1]
+    assert hosts[1] < calm[1] / 2 and abs(killed[1] - calm[1]) < calm[0]
     ram, target = rates(JOB)
     assert ram.mean_per_s / target.mean_per_s == pytest.approx(323 / 96, rel=0.05)  # the classes of the table
 
@@ -75,7 +75,7 @@ def test_the_cap_holds_for_both_together(
     costs = lost(job, evacuate_steps=evacuate_steps, commit_steps=commit_steps)
     assert costs["stall"] + costs["interference"] <= MAX_OVERHEAD_RATIO * (1 + 1e-6)
     assert commit_steps * step_s >= drain_s * (1 - 1e-6)
-    assert commit_steps >= evacuate_steps
+    assert commit_steps % evacuate_steps == 0
 
 
 def test_each_number_says_where_it_is_from() -> None:

@@ -69,7 +69,7 @@ def decide(
     *,
     max_overhead_ratio: float = MAX_OVERHEAD_RATIO,
     worth_ratio: float = WORTH_RATIO,
-    at_least_steps: int = 1,
+    taken_from_steps: int = 1,
     words: Words = Words(),
 ) -> Decision:
     """The interval to use from the next agreed step on.
@@ -78,17 +78,19 @@ def decide(
         current_steps: interval in use; None at the start.
         max_overhead_ratio: stall per training time, a hard limit.
         worth_ratio: change only if staying loses this much more, relative to the loss at the best interval.
-        at_least_steps: a floor that is not the tier's own: the interval of the saves that this one is taken from.
+        taken_from_steps: interval of the saves that these are taken from: theirs is a whole multiple of it, whichever of
+            the two around the optimum loses less.
     Raises:
         ConfigError: a measurement that cannot be.
     """
     ratio(max_overhead_ratio=max_overhead_ratio)
-    positive(max_overhead_ratio=max_overhead_ratio, at_least_steps=at_least_steps)
+    positive(max_overhead_ratio=max_overhead_ratio, taken_from_steps=taken_from_steps)
     not_negative(worth_ratio=worth_ratio)
     rate = posterior(prior, failures=measured.failures, observed_s=measured.observed_s)
     wanted_s = exact_interval_s(stall_s=measured.stall_s, mtti_s=1 / rate.mean_per_s) if measured.stall_s else 0.0
-    least_steps, why = _least_steps(measured, max_overhead_ratio, at_least_steps, words)
-    best = max(_better_of(wanted_s, measured, rate), least_steps)
+    unit = taken_from_steps
+    least_steps, why = _least_steps(measured, max_overhead_ratio, unit, words)
+    best = max(_better_of(wanted_s / measured.step_s, unit, measured, rate), least_steps)
     because = _because(measured, rate, words)
     is_bound = best == least_steps and best * measured.step_s > wanted_s + measured.step_s
     if is_bound or (current_steps is not None and current_steps < least_steps):
@@ -98,12 +100,17 @@ def decide(
     was = f"was {current_steps} {'step' if current_steps == 1 else 'steps'}"
     if current_steps < least_steps:
         return Decision(best, True, f"{was}: {because}", rate, best)
-    at_best, at_current = _loss(best, measured, rate), _loss(current_steps, measured, rate)
-    extra = at_current / at_best - 1 if at_best > 0 else 0.0
-    if best == current_steps:
-        return Decision(best, False, because, rate, best)
+    held = current_steps if current_steps % unit == 0 else _better_of(current_steps, unit, measured, rate)
+    held = max(held, least_steps)
+    moved = held != current_steps
+    if moved:
+        because = f"{was}, no multiple of {unit}: {because}"
+    at_best, at_held = _loss(best, measured, rate), _loss(held, measured, rate)
+    extra = at_held / at_best - 1 if at_best > 0 else 0.0
+    if best == held:
+        return Decision(best, moved, because, rate, best)
     if extra <= worth_ratio:
-        return Decision(current_steps, False, f"{because}; {best} steps would lose only {extra:.1%} less", rate, best)
+        return Decision(held, moved, f"{because}; {best} steps would lose only {extra:.1%} less", rate, best)
     return Decision(best, True, f"{was}, staying loses {extra:.1%} more: {because}", rate, best)
 
 
@@ -115,22 +122,23 @@ def _because(measured: Measured, rate: Rate, words: Words) -> str:
     )
 
 
-def _least_steps(measured: Measured, max_overhead_ratio: float, at_least_steps: int, words: Words) -> tuple[int, str]:
-    """The hard floor, and which of the three sets it."""
+def _least_steps(measured: Measured, max_overhead_ratio: float, unit: int, words: Words) -> tuple[int, str]:
+    """The hard floor in whole units, and which of the three sets it."""
     by_cap = math.ceil(measured.stall_s / max_overhead_ratio / measured.step_s - 1e-9)
     by_drain = math.ceil(measured.drain_s / measured.step_s - 1e-9)
-    return max(
+    least, why = max(
         (max(1, by_cap), f"the overhead cap leaves it {max_overhead_ratio:.2%} of the time"),
         (by_drain, f"a drain takes {format_seconds(measured.drain_s)}, and two must not overlap"),
-        (at_least_steps, words.at_least),
+        (unit, words.at_least),
         key=lambda floor: floor[0],
     )
+    return -(-least // unit) * unit, why
 
 
-def _better_of(wanted_s: float, measured: Measured, rate: Rate) -> int:
-    """The better of the two whole numbers of steps around the optimum."""
-    below = max(1, math.floor(wanted_s / measured.step_s))
-    return min((below, below + 1), key=lambda steps: _loss(steps, measured, rate))
+def _better_of(wanted_steps: float, unit: int, measured: Measured, rate: Rate) -> int:
+    """The better of the two whole numbers of units around so many steps, in steps."""
+    below = max(1, math.floor(wanted_steps / unit)) * unit
+    return min((below, below + unit), key=lambda steps: _loss(steps, measured, rate))
 
 
 def _loss(steps: int, measured: Measured, rate: Rate) -> float:

@@ -108,7 +108,7 @@ def intervals(
             by_target,
             current[1],
             max_overhead_ratio=commit_cap,
-            at_least_steps=evacuate_steps,
+            taken_from_steps=evacuate_steps,
             words=_TARGET,
         )
     return Intervals(evacuate, commit)
