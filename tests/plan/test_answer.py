@@ -60,6 +60,13 @@ def test_a_given_interval_is_judged() -> None:
     assert "45000 s^2" in judged["right_where"]
 
 
+def test_limited_by_means_one_thing() -> None:
+    """What keeps a tier's interval or stall, in the table; the pace of a copy out of HBM has a word of its own."""
+    text = said(*LLAMA, "--explain")
+    assert text.count("limited by") == 1
+    assert "(paced by pcie)" in text
+
+
 def test_an_interval_as_good_as_the_recommended_one_is_told_so() -> None:
     """Beside a hair that a way with images in RAM may give away: the other interval named is that of the question without
     the given one, and nothing is said to be better that keeps less."""

@@ -103,7 +103,7 @@ def _restarts(found: Answer) -> str:
 
 def _modes(found: Answer) -> list[str]:
     sentences = []
-    limited = "" if found.scenario.job.stall_s is not None else "limited by "
+    limited = "" if found.scenario.job.stall_s is not None else "paced by "
     for mode in found.modes:
         state = "possible" if mode.possible else f"not possible: {mode.why_not}"
         state += f", keeps {mode.ettr:.4f}" if mode.ettr is not None else ""
