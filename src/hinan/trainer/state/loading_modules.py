@@ -47,6 +47,12 @@ def loads_itself(module: nn.Module, *, is_root: bool) -> bool:
     return _has_own(module, (*_LOADING, "load_state_dict") if is_root else _LOADING, _LOADING_HOOKS)
 
 
+def has_extra_state(module: nn.Module) -> bool:
+    """Whether a module gives or takes values that are no parameter or buffer."""
+    kind = type(module)
+    return (kind.get_extra_state, kind.set_extra_state) != (nn.Module.get_extra_state, nn.Module.set_extra_state)
+
+
 def _has_own(module: nn.Module, methods: Iterable[str], hooks: Iterable[str]) -> bool:
     # A method may also be put into the object: libraries that wrap a model do that.
     found = (vars(module).get(name, getattr(type(module), name, None)) for name in methods)

@@ -9,19 +9,25 @@ import torch
 from torch import nn
 
 from hinan.trainer.state.calling_modules import load_module, refuse_unloadable, said_by_module
-from hinan.trainer.state.loading_modules import loads_itself, saves_itself
+from hinan.trainer.state.loading_modules import has_extra_state, loads_itself, saves_itself
 from hinan.trainer.state.places import owners_of, places_of, structure_of
 
 
 def unwrap(module: nn.Module) -> nn.Module:
     """The module inside DDP and torch.compile wrappers, so that names do not depend on how it is run."""
-    while True:
-        if isinstance(module, nn.parallel.DistributedDataParallel | nn.DataParallel):
-            module = module.module
-        elif hasattr(module, "_orig_mod") and isinstance(module._orig_mod, nn.Module):
-            module = module._orig_mod
-        else:
-            return module
+    while (inner := _wrapped(module)) is not None:
+        module = inner
+    return module
+
+
+def _wrapped(module: nn.Module) -> nn.Module | None:
+    """The module that a wrapper only runs. One with anything of its own beside it is a module like any other."""
+    is_parallel = isinstance(module, nn.parallel.DistributedDataParallel | nn.DataParallel)
+    inner = module._modules.get("module" if is_parallel else "_orig_mod")
+    if inner is None or len(module._modules) > 1 or module._parameters or module._buffers:
+        return None
+    is_own = has_extra_state(module) or saves_itself(module) or loads_itself(module, is_root=True)
+    return None if is_own else inner
 
 
 class ModuleTensors:
