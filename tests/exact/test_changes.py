@@ -18,6 +18,8 @@ def three() -> nn.Module:
     model = nn.Module()
     model.a, model.b, model.c = nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2)
     model.register_parameter("late", None)
+    model.register_buffer("kept", torch.zeros(2))
+    model.register_buffer("unkept", torch.zeros(2), persistent=False)
     return model
 
 
@@ -25,6 +27,28 @@ def broken_tie(model: Any) -> None:
     model.b.weight = model.a.weight
     model.c.weight = model.a.weight
     model.c.weight = nn.Parameter(torch.randn(2, 2))
+
+
+class Doubled(nn.Module):
+    """A class that an object gets while it trains: wrapping libraries do that."""
+
+    def state_dict(self, *arguments: Any, **options: Any) -> Any:
+        return super().state_dict(*arguments, **options) | {"twice": self.get_parameter("a.weight") * 2}
+
+
+def save_more(layer: Any) -> None:
+    save = layer._save_to_state_dict
+
+    def patched(entries: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        save(entries, prefix, keep_vars)
+        entries[f"{prefix}more"] = layer.weight + 1
+
+    layer._save_to_state_dict = patched
+
+
+def other_hook(model: nn.Module) -> None:
+    model._state_dict_hooks.clear()
+    model.register_state_dict_post_hook(lambda m, entries, prefix, about: entries.__delitem__("c.bias"))
 
 
 CHANGES: dict[str, Callable[[Any], object]] = {
@@ -40,6 +64,11 @@ CHANGES: dict[str, Callable[[Any], object]] = {
     "a tie made and another broken": broken_tie,
     "a buffer added": lambda m: m.b.register_buffer("seen", torch.ones(2)),
     "a parameter made a buffer": lambda m: m.c.register_buffer("bias", m.c._parameters.pop("bias").detach()),
+    "a buffer no longer saved": lambda m: m.register_buffer("kept", torch.ones(2), persistent=False),
+    "a buffer saved now": lambda m: m.register_buffer("unkept", torch.ones(2)),
+    "another class": lambda m: setattr(m, "__class__", Doubled),
+    "a child that saves more": lambda m: save_more(m.b),
+    "a hook that drops": other_hook,
     "a parametrization": lambda m: nn.utils.parametrizations.weight_norm(m.a),
     "assigned from a state dict": lambda m: m.load_state_dict(three().state_dict(), assign=True),
     "to another dtype": lambda m: m.double(),
@@ -56,8 +85,22 @@ def test_each_evacuation_finds_what_is_there(change: str) -> None:
     found = capture.take().tensors
     live = model.state_dict(keep_vars=True)
     assert list(found) == [f"m.{name}" for name in live]
-    assert all(found[f"m.{name}"].data_ptr() == tensor.data_ptr() for name, tensor in live.items())
+    held = dict([*model.named_parameters(), *model.named_buffers()]).keys()
+    assert all(found[f"m.{n}"].data_ptr() == tensor.data_ptr() for n, tensor in live.items() if n in held)
     assert all(torch.equal(found[f"m.{name}"], tensor) for name, tensor in live.items())
+
+
+def test_a_class_that_begins_to_save_itself() -> None:
+    class Late(nn.Linear):
+        pass
+
+    def more(module: nn.Module, *arguments: Any, **options: Any) -> Any:
+        return nn.Module.state_dict(module, *arguments, **options) | {"more": torch.ones(1)}
+
+    capture = Capture({"m": Late(2, 2)})
+    capture.take()
+    Late.state_dict = more  # type: ignore[assignment, method-assign]
+    assert "m.more" in capture.take().tensors
 
 
 def test_a_layer_at_the_address_of_one_that_is_gone() -> None:

@@ -39,14 +39,15 @@ def owners_of(name: str) -> Iterator[str]:
 
 
 def structure_of(module: nn.Module) -> list[tuple[Any, ...]]:
-    """What must stay equal for a name's place to stay right: modules, their children by name, which slots are filled, and
-    who has hooked into the saving.
+    """What must stay equal for a name's place to stay right: modules, their classes, their children by name, which slots
+    are filled and saved, and who has a part in the saving.
 
     Modules are held, not their ids: a new layer may get the address of one that is gone.
     """
     found: list[tuple[Any, ...]] = []
     waiting: list[nn.Module | None] = [module]
     seen = set()
+    classes: dict[type[nn.Module], None] = {}
     while waiting:
         m = waiting.pop()
         if m is None or m in seen:
@@ -55,8 +56,12 @@ def structure_of(module: nn.Module) -> list[tuple[Any, ...]]:
         waiting += m._modules.values()
         parameters = [k for k, v in m._parameters.items() if v is not None]
         buffers = [k for k, v in m._buffers.items() if v is not None]
-        hooks = len(m._state_dict_hooks), len(m._state_dict_pre_hooks), "state_dict" in m.__dict__
-        found.append((m, parameters, buffers, hooks, *m._modules.items()))
+        unsaved = m._non_persistent_buffers_set.copy() if m._non_persistent_buffers_set else None
+        hooks = (*m._state_dict_hooks, *m._state_dict_pre_hooks) if m._state_dict_hooks or m._state_dict_pre_hooks else None
+        put_in = [m.__dict__[name] for name in ("state_dict", "_save_to_state_dict") if name in m.__dict__]
+        classes[type(m)] = None
+        found.append((m, type(m), parameters, buffers, unsaved, hooks, put_in, *m._modules.items()))
+    found += [(c, c.state_dict, c._save_to_state_dict, c.get_extra_state) for c in classes]
     return found
 
 
