@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any
 
 import pytest
@@ -52,15 +53,31 @@ class LoadsAlone(Lora):
         super().load_state_dict(entries)
 
 
-class StrictByItself(Lora):
-    """Loads without torch."""
+class LoadsItsParts(nn.Module):
+    """Strict in each part by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = Frozen(), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.second(self.first(x))
+
+    def state_dict(self, *arguments: Any, **options: Any) -> Any:
+        return {n: v for n, v in super().state_dict(*arguments, **options).items() if ".base." not in n}
+
+    def load_state_dict(self, entries: Any) -> None:  # type: ignore[override]
+        for name, part in self.named_children():
+            part.load_state_dict({n.removeprefix(f"{name}."): v for n, v in entries.items() if n.startswith(f"{name}.")})
+
+
+class WithoutTorch(Lora):
+    """Takes what it finds."""
 
     def load_state_dict(self, entries: Any, strict: bool = True) -> None:  # type: ignore[override]
         for name, parameter in self.named_parameters():
             if name in entries:
                 parameter.data.copy_(entries[name])
-            elif strict:
-                raise KeyError(name)
 
 
 class BringsBase(Lora):
@@ -141,8 +158,8 @@ class Delegates(nn.Module):
 
 
 @pytest.mark.parametrize(("kind", "is_child"), [
-    (Hooked, False), (Hooked, True), (Lora, False), (StrictByItself, False), (Delegates, False), (BringsBase, False),
-    (Warm, False), (TakesMore, False), (NoExtra, False),
+    (Hooked, False), (Hooked, True), (Lora, False), (LoadsAlone, False), (LoadsItsParts, False), (WithoutTorch, False),
+    (Delegates, False), (BringsBase, False), (Warm, False), (TakesMore, False), (NoExtra, False),
 ])  # fmt: skip
 def test_what_a_module_leaves_out_is_not_missing(kind: type[nn.Module], is_child: bool) -> None:
     """Which names there are is compared before anything is written; loading asks for no others."""
@@ -164,7 +181,7 @@ def test_what_a_module_leaves_out_is_not_missing(kind: type[nn.Module], is_child
     assert_resumes(make, at=(1, 3))
 
 
-@pytest.mark.parametrize("base", [Lora, LoadsAlone, StrictByItself])
+@pytest.mark.parametrize("base", [Lora, LoadsAlone, WithoutTorch])
 def test_an_entry_that_nobody_takes_is_an_error_all_the_same(base: type[nn.Module]) -> None:
     """Who leaves names out is not loaded strictly; what he adds must find somebody still."""
 
@@ -173,7 +190,7 @@ def test_an_entry_that_nobody_takes_is_an_error_all_the_same(base: type[nn.Modul
             entries = super().state_dict(*arguments, **options)
             return entries | {"more": torch.ones(2)}
 
-    if base is StrictByItself:  # it alone knows what it has taken
+    if base is WithoutTorch:  # it alone knows what it has taken
         through({"m": Adds()}, {"m": Adds()})
         return
     with pytest.raises(StructureError, match=r"(?s)^m is a .*Adds that does not load .*nexpected.*more") as raised:
@@ -181,10 +198,190 @@ def test_an_entry_that_nobody_takes_is_an_error_all_the_same(base: type[nn.Modul
     assert raised.value.evidence["path"] == "m"
 
 
-def test_one_that_cannot_load_what_it_says_is_refused_by_path() -> None:
-    """Strict inside, and nothing to say otherwise: `m.load_state_dict(m.state_dict())` fails as well."""
-    with pytest.raises(StructureError, match=r"(?s)^m is a LoadsAlone that does not load what it said.*Missing key.*base"):
-        through({"m": LoadsAlone()}, {"m": LoadsAlone()})
+class Counts(Lora):
+    """Takes its own entries out of what it is given, and leaves the rest to a strict torch."""
+
+    def __init__(self, rank: int = 4) -> None:
+        super().__init__()
+        self.net = nn.Linear(4, rank)
+        self.seen: Any = 0
+        self.calls: list[Any] = []
+
+    def state_dict(self, *arguments: Any, **options: Any) -> Any:
+        return super().state_dict(*arguments, **options) | {"seen": self.seen}
+
+    def load_state_dict(self, entries: Any, strict: bool = True) -> Any:
+        self.calls.append((type(entries), strict))
+        self.seen = entries.pop("seen", 0)
+        return super().load_state_dict(entries, strict)
+
+
+@pytest.mark.parametrize("seen", [41, torch.full((3,), 7.0)])
+def test_it_is_loaded_once_as_its_user_would(seen: Any) -> None:
+    saved, live = Counts(), Counts()
+    saved.seen = seen
+    through({"m": saved}, {"m": live})
+    assert torch.equal(torch.as_tensor(live.seen), torch.as_tensor(seen))
+    assert live.calls == [(OrderedDict, True)]
+    assert not any(m._load_state_dict_post_hooks for m in live.modules())
+    assert bits(live.net.weight) == bits(saved.net.weight)
+
+
+def test_one_that_refuses_what_it_says_itself_is_refused_by_path() -> None:
+    """Strict in its own words: `m.load_state_dict(m.state_dict())` fails as well, and what `strict` means only it knows."""
+
+    class StrictByItself(Lora):
+        def load_state_dict(self, entries: Any, strict: bool = True) -> None:  # type: ignore[override]
+            for name, parameter in self.named_parameters():
+                if name in entries or strict:
+                    parameter.data.copy_(entries[name])
+
+    with pytest.raises(StructureError, match=r"^m is a .*StrictByItself that does not load what it said.*KeyError.*base"):
+        through({"m": StrictByItself()}, {"m": StrictByItself()})
+
+
+def test_what_fails_in_it_is_neither_hidden_nor_tried_again() -> None:
+    class Fails(Counts):
+        def load_state_dict(self, entries: Any, strict: bool = True) -> Any:
+            super().load_state_dict(entries, strict)
+            raise ValueError("checksum")
+
+    live = Fails()
+    with pytest.raises(StructureError, match=r"^m is a .*Fails .*ValueError: checksum"):
+        through({"m": Fails()}, {"m": live})
+    assert live.calls == [(OrderedDict, True)]
+    assert not any(m._load_state_dict_post_hooks for m in live.modules())
+
+
+@pytest.mark.parametrize("kind", ["flat", "nested", "clones"])
+def test_what_was_not_saved_is_missing_although_names_are_left_out(kind: str) -> None:
+    """A live module with a part more says more: that part is not what it leaves out."""
+
+    class Flat(LoadsAlone):
+        pass
+
+    class Nested(Frozen):
+        def state_dict(self) -> Any:  # type: ignore[override]
+            return {"net": self.net.state_dict()}
+
+        def load_state_dict(self, entries: Any) -> None:  # type: ignore[override]
+            self.net.load_state_dict(entries["net"])
+
+    class Clones(Frozen):
+        def state_dict(self) -> Any:  # type: ignore[override]
+            return {f"my.{n}": v.clone() for n, v in super().state_dict().items() if n.startswith("net")}
+
+        def load_state_dict(self, entries: Any) -> None:  # type: ignore[override]
+            super().load_state_dict({n.removeprefix("my."): v for n, v in entries.items()})
+
+    make: dict[str, type[Frozen]] = {"flat": Flat, "nested": Nested, "clones": Clones}
+    through({"m": make[kind]()}, {"m": make[kind]()})
+    saved, live = make[kind](), make[kind]()
+    saved.net = nn.Linear(4, 4, bias=False)
+    with pytest.raises(StructureError, match=r"(?s)^m is a .* that does not load .*Missing key.*bias"):
+        through({"m": saved}, {"m": live})
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")
+def test_a_scripted_part_may_be_left_out() -> None:
+    """It takes no hooks."""
+
+    def make() -> nn.Module:
+        model = Hooked()
+        model.base = torch.jit.script(model.base)
+        return model
+
+    saved, live = make(), make()
+    through({"m": saved}, {"m": live})
+    assert bits(live.net.weight) == bits(saved.net.weight)  # type: ignore[union-attr, arg-type]
+
+
+class Square(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(4, 4)
+
+
+class Freezes(Square):
+    """Gives a snapshot without gradients: harmless, as torch has detached it."""
+
+    def state_dict(self, *arguments: Any, **options: Any) -> Any:
+        return {n: v.requires_grad_(False) for n, v in super().state_dict(*arguments, **options).items()}
+
+
+class Renames(Square):
+    def state_dict(self, *arguments: Any, **options: Any) -> Any:
+        return {f"my.{n}": v for n, v in super().state_dict(*arguments, **options).items()}
+
+    def load_state_dict(self, entries: Any) -> Any:  # type: ignore[override]
+        return super().load_state_dict({n.removeprefix("my."): v for n, v in entries.items()})
+
+
+class Arrays(Square):
+    def state_dict(self, *arguments: Any, **options: Any) -> Any:
+        return {n: v.numpy() for n, v in super().state_dict(*arguments, **options).items()}
+
+    def load_state_dict(self, entries: Any) -> Any:  # type: ignore[override]
+        return super().load_state_dict({n: torch.from_numpy(v) for n, v in entries.items()})
+
+
+class InPlace(Square):
+    def state_dict(self, *arguments: Any, **options: Any) -> Any:
+        entries = super().state_dict(*arguments, **options)
+        entries["weight"].mul_(1.0)
+        return entries
+
+
+@pytest.mark.parametrize("kind", [Freezes, Renames, Arrays, InPlace])
+def test_what_it_says_is_asked_for_as_its_user_would(kind: type[nn.Module]) -> None:
+    """It gets detached tensors; the live ones are as they were, and still those of the optimizer, whatever their names."""
+
+    def make() -> tuple[dict[str, Any], Step]:
+        model = kind()
+        optim = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def step() -> torch.Tensor:
+            loss: torch.Tensor = model(torch.randn(3, 4)).square().mean()
+            optim.zero_grad()
+            loss.backward()
+            optim.step()
+            return loss.detach()
+
+        return {"model": model, "optim": optim}, step
+
+    if kind in (Freezes, Renames):
+        assert_resumes(make, at=(1, 3))
+    state, step = make()
+    step()
+    live, _ = make()
+    weight = state["model"].weight
+    assert bits(through(state, live)["model"].weight) == bits(weight)
+    before = weight.requires_grad, id(weight.grad), bits(weight.grad)
+    found = Capture(state).take()
+    assert (weight.requires_grad, id(weight.grad), bits(weight.grad)) == before
+    if kind is not Arrays:
+        assert any(tensor is weight for tensor in found.tensors.values())
+        assert list(found.gates.values()) == [("optim",)] * 2
+
+
+def test_tensors_that_only_look_like_the_modules_own_are_kept_as_they_are() -> None:
+    """Views of other dtypes, shapes and signs are read otherwise; ties stay ties."""
+
+    class Views(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = nn.Parameter(torch.randn(2, 2, dtype=torch.complex64))
+            self.b, self.none = self.a, nn.Parameter(torch.empty(0))
+
+        def state_dict(self, *arguments: Any, **options: Any) -> Any:
+            said = super().state_dict(*arguments, **options)
+            return said | {"c": said["a"].conj(), "t": said["a"].t(), "v": torch.view_as_real(said["a"]), "x": said["b"]}
+
+    model = Views()
+    tensors = Capture({"m": model}).take().tensors
+    for name, value in model.state_dict().items():
+        assert bits(tensors[f"m.{name}"]) == bits(value), name
+    assert {n for n, t in tensors.items() if t is model.a} == {"m.a", "m.b", "m.x"}
+    assert tensors["m.none"] is model.none
 
 
 def test_what_an_optimizer_trains_and_nobody_keeps_is_said(caplog: pytest.LogCaptureFixture) -> None:

@@ -29,7 +29,7 @@ from hinan.trainer.restoring.holders import holders, refuse_parted
 from hinan.trainer.restoring.loading import loads
 from hinan.trainer.restoring.making import Maker, kind_of
 from hinan.trainer.restoring.moments import Moment, settle
-from hinan.trainer.restoring.saved import SavedTensors
+from hinan.trainer.restoring.saved import SavedTensor, SavedTensors
 from hinan.trainer.restoring.writes import Copies, put_in_order
 from hinan.trainer.state.loader import keeps_position, load_loader
 from hinan.trainer.state.loading_optimizers import load
@@ -234,24 +234,38 @@ class Matcher:
 
     def _module(self, live: nn.Module, json: Mapping[str, Json], path: str) -> None:
         bare = unwrap(live)
-        names = ModuleTensors(bare, path)
+        names = ModuleTensors(bare, path, is_fresh=True)
         tensors, extras = names.read()
         saved = json["tensors"]
-        refuse_other_names(path, saved, tensors)
+        refuse_other_names(
+            path,
+            [*filter(names.is_loaded_by_torch, saved), *names.untaken_extras([*saved, *json["extras"]])],
+            [n for n in filter(names.is_loaded_by_torch, tensors) if n in saved or not names.may_leave_out],
+        )
         for name in saved:
             full = f"{path}.{name}"
-            if names.is_its_own(name) and (names.is_saved_by_torch(name) or self._tensors[full].is_like(tensors[name])):
+            if names.is_its_own(name) and self._is_written(names, name, self._tensors[full], tensors[name]):
                 self._tensor(tensors[name], full, full)
-        if not names.is_plain:
-            copies = self._maker.given_module(path, {**json, "tensors": [n for n in saved if n in names.given]}, extras)
+        if not names.is_plain(saved):
+            copies = self._maker.given_module(path, {**json, "tensors": list(filter(names.is_given, saved))}, extras)
             # What needs no copy is named, too, and is the live tensor, which has been written by then.
-            entries = {**dict.fromkeys(saved), **tensors}
-            self._writes.append(loads(path, bare, lambda: names.load({**entries, **copies()})))
+            entries = {name: tensors.get(name) for name in saved}
+            said = {**tensors, **extras}
+            self._writes.append(loads(path, bare, lambda: names.load({**entries, **copies()}, said)))
             self._load_themselves.append(path)
             return
         for name, value in self._maker.given_extras(json["extras"], extras).items():
             owner = bare.get_submodule(name.rpartition(".")[0])
             self._writes.append(loads(f"{path}.{name}", owner, partial(owner.set_extra_state, value)))
+
+    @staticmethod
+    def _is_written(names: ModuleTensors, name: str, saved: SavedTensor, live: torch.Tensor) -> bool:
+        """Whether a saved tensor is written over its parameter or buffer; if they differ, that is refused. Other forms and
+        shapes are known to none but a module that saves or loads itself."""
+        if saved.is_like(live):
+            return True
+        is_resized = not nn.parameter.is_lazy(live) and saved.dtype == live.dtype and not names.is_loaded_by_torch(name)
+        return names.is_saved_by_torch(name) and not is_resized
 
     def _optimizer(self, live: torch.optim.Optimizer, json: Mapping[str, Json], path: str) -> None:
         names = optimizer_names(live, self._known)

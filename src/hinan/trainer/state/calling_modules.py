@@ -1,20 +1,26 @@
 """Calls the `state_dict` and `load_state_dict` of a module, which may be the user's own, as they can be called.
 
 Nobody but the user calls those of the module at the top: they need not take the arguments that torch's own have, nor give
-and want every parameter. What such a module says, it can also be given back.
+and want every parameter. They are called as he would call them. What such a module says, it can also be given back.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from types import FrameType
 from typing import Any
 
+import torch
 from torch import nn
 
 from hinan.core.errors import CaptureError
 from hinan.host.signals import ours
-from hinan.trainer.state.places import names_loaded
+from hinan.trainer.state.places import owners_of
 
 
 def takes(method: Callable[..., object], *arguments: object, **named: object) -> bool:
@@ -28,14 +34,17 @@ def takes(method: Callable[..., object], *arguments: object, **named: object) ->
     return True
 
 
-def said_by_module(module: nn.Module, path: str) -> Mapping[str, Any]:
-    """What a module says of itself, now: its very parameters, where it can be asked for them.
+def said_by_module(module: nn.Module, path: str, *, by_torch: bool) -> Mapping[str, Any]:
+    """What a module says of itself, now.
 
+    Args:
+        by_torch: torch alone makes the answer, and gives the very parameters. Where code of the user's has a part in it, it
+            gets the detached tensors that it is used to: it may convert them, or switch off their gradients.
     Raises:
         CaptureError: it does not answer.
     """
     try:
-        said: Any = module.state_dict(keep_vars=True) if takes(module.state_dict, keep_vars=True) else module.state_dict()
+        said: Any = module.state_dict(keep_vars=True) if by_torch else module.state_dict()
         if not isinstance(said, Mapping):
             raise TypeError(f"it is a {type(said).__qualname__}, not a dict")
         if odd := [key for key in said if not isinstance(key, str)]:
@@ -44,8 +53,7 @@ def said_by_module(module: nn.Module, path: str) -> Mapping[str, Any]:
     except ours(Exception) as error:
         raise CaptureError(
             f"{path} is a {type(module).__qualname__} whose state_dict() does not answer: {type(error).__name__}: {error}. "
-            "Let it answer with a dict by names after any step, without arguments or with torch's; or put its parts into "
-            "the state",
+            "Let it answer with a dict by names after any step, and without arguments; or put its parts into the state",
             path=path,
         ) from error
 
@@ -60,29 +68,56 @@ def refuse_unloadable(module: nn.Module, path: str) -> None:
         )
 
 
-def load_module(module: nn.Module, entries: Mapping[str, Any]) -> None:
-    """Let a module load itself, from an entry for each name of its own `state_dict`.
+def load_module(module: nn.Module, entries: Mapping[str, Any], left_out: Collection[str]) -> None:
+    """Let a module load itself, once, as its user would: `load_state_dict(entries)`, which torch takes strictly.
 
-    A `load_state_dict` of the user's is called as he would call it, and what torch answers him inside is torch's answer: he
-    may act on what is missing, and take himself what torch does not expect. torch's own is not strict where the module
-    leaves names out (frozen ones, a part that another file brings); entries that it does not take are then an error here.
+    An entry that torch does not take is an error of torch's. A method of the user's decides for itself what it takes; what
+    it asks of torch without `strict` is answered as always, for it may act on what is missing.
 
-    Raises:
-        RuntimeError: an entry was not taken.
+    Args:
+        entries: the module may change them, and keep them.
+        left_out: names that the module leaves out of its own `state_dict`: a strict load does not miss them.
     """
-    left_out = names_loaded(module) - entries.keys()
-    if type(module).load_state_dict is not nn.Module.load_state_dict or "load_state_dict" in vars(module):
-        _load_by_its_own(module, entries, is_whole=not left_out)
-        return
-    found = module.load_state_dict(entries, strict=not left_out)
-    if not_taken := {*found.unexpected_keys, *(name for name in found.missing_keys if name in entries)}:
-        raise RuntimeError(f"unexpected entries: {', '.join(sorted(not_taken))}")
-
-
-def _load_by_its_own(module: nn.Module, entries: Mapping[str, Any], *, is_whole: bool) -> None:
-    try:
+    with _not_missed(module, left_out):
         module.load_state_dict(entries)
-    except ours(Exception):
-        if is_whole or not takes(module.load_state_dict, entries, strict=False):
-            raise
-        module.load_state_dict(entries, strict=False)  # strict by itself, about names that it leaves out by itself
+
+
+@contextmanager
+def _not_missed(module: nn.Module, names: Collection[str]) -> Iterator[None]:
+    """For the time of a load: torch's strict loads of a module, or of a part of it alone, do not miss these names."""
+    parts = dict(module.named_modules(remove_duplicate=False))
+    left_out: dict[nn.Module, set[str]] = defaultdict(set)
+    for name in names:
+        for owner in owners_of(name):
+            left_out[parts[owner]].add(name.removeprefix(f"{owner}.") if owner else name)
+    handles = []
+    try:
+        for part, below in left_out.items():
+            if isinstance(part, torch.jit.ScriptModule):
+                continue  # takes no hook; it has no method of the user's that would load it alone
+            hook = partial(_do_not_miss, below)
+            handles.append(part.register_load_state_dict_post_hook(hook))  # type: ignore[no-untyped-call]
+        yield
+    finally:
+        for below in left_out.values():
+            below.clear()  # a signal's handler that raises may have left a hook without a handle: it does nothing then
+        for handle in handles:
+            handle.remove()
+
+
+def _do_not_miss(names: Collection[str], module: nn.Module, found: Any) -> None:
+    """A hook of torch's, called with what a load has found so far."""
+    root, is_strict = _load_around()
+    if root is module and is_strict:
+        found.missing_keys[:] = [name for name in found.missing_keys if name not in names]
+
+
+def _load_around() -> tuple[object, bool]:
+    """(module, `strict`) of the innermost `load_state_dict` of torch's that is running. torch does not tell its hooks: they
+    are asked for a module that is loaded and for its children, and every list is filled as if all loads were strict."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_name == "load_state_dict" and frame.f_globals.get("__name__") == nn.Module.__module__:
+            return frame.f_locals["self"], bool(frame.f_locals["strict"])
+        frame = frame.f_back
+    return None, False

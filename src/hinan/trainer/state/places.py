@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import nn
+
+from hinan.host.signals import ours
+from hinan.trainer.state.supported import is_supported
 
 Place = tuple[dict[str, Any], str]
 """The dictionary that owns a parameter or buffer, and its key there."""
@@ -31,11 +35,84 @@ def names_loaded(module: nn.Module) -> set[str]:
     return names
 
 
+def names_left_out(module: nn.Module, said: Mapping[str, Any], saved: Mapping[str, Any]) -> set[str]:
+    """The names that a module leaves out of its own `state_dict`: a frozen part, or all of them where it has other names.
+
+    None where it says a tensor now that was not saved: the saved module was another one, and what is missing is missing.
+    An extra state that was not saved keeps its value, as in a module that torch loads.
+
+    Args:
+        said: what the module says now.
+        saved: what it is given. What both hold in dicts has names, too: `{"net": {"weight": ...}}` is net.weight.
+    """
+    now, then = dict(_parts(said, "")), dict(_parts(saved, ""))
+    new = {name: value for name, value in now.items() if name not in then and not is_extra_state(name)}
+    if any(hasattr(value, "shape") for value in new.values()):
+        return set()
+    return names_loaded(module) - then.keys() - new.keys()
+
+
+def _parts(value: object, path: str) -> Iterator[tuple[str, object]]:
+    if path:
+        yield path, value
+    if isinstance(value, Mapping):
+        items: Any = value.items()
+    elif isinstance(value, list | tuple):
+        items = enumerate(value)
+    else:
+        return
+    for key, item in items:
+        yield from _parts(item, _below(path, str(key)))
+
+
+def is_extra_state(name: str) -> bool:
+    """Whether a name is that of what `get_extra_state` returns, tensor or not."""
+    return name.rpartition(".")[2] == "_extra_state"
+
+
 def owners_of(name: str) -> Iterator[str]:
     """Names of the modules that a parameter is below, the root's included."""
     while name:
         name = name.rpartition(".")[0]
         yield name
+
+
+def with_live_tensors(said: Mapping[str, Any], places: Mapping[str, Place]) -> dict[str, Any]:
+    """What a module says, with its own parameters and buffers in the place of tensors that are views of all of them.
+
+    torch detaches what it gives to code of the user's; an optimizer knows the parameter itself.
+    """
+    by_memory: dict[int, list[torch.Tensor]] = {}
+    found = dict(said)
+    for name, value in said.items():
+        if not isinstance(value, torch.Tensor):
+            continue
+        live = held_at(places[name]) if name in places else None
+        if live is not None and _is_all_of(value, live):
+            found[name] = live
+        elif is_supported(value) and value.numel():  # under another name; of several that are tied the first
+            if not by_memory:
+                for tensor in map(held_at, places.values()):
+                    if tensor is not None and is_supported(tensor):
+                        by_memory.setdefault(tensor.data_ptr(), []).append(tensor)
+            found[name] = next((t for t in by_memory.get(value.data_ptr(), ()) if _is_all_of(value, t)), value)
+    return found
+
+
+def held_at(place: Place) -> torch.Tensor | None:
+    """What is there now: code of the user's that runs as a module is saved may have taken it away."""
+    slots, attribute = place
+    tensor: torch.Tensor | None = slots.get(attribute)
+    return tensor
+
+
+def _is_all_of(value: torch.Tensor, live: torch.Tensor) -> bool:
+    """Whether two tensors are the same bytes, read in the same way."""
+    try:
+        is_same = value.dtype is live.dtype and value.is_set_to(live)
+    except ours(Exception):  # one without bytes of its own: sparse, lazy, meta
+        return False
+    return is_same and value.is_conj() == live.is_conj() and value.is_neg() == live.is_neg()
 
 
 def structure_of(module: nn.Module) -> list[tuple[Any, ...]]:
