@@ -101,8 +101,79 @@ def test_a_generator_of_another_kind_is_refused() -> None:
         with pytest.raises(StructureError, match=r"^g was saved from a numpy\.random\.Generator\(PCG64\)"):
             restored(*evacuated({"g": np.random.default_rng()}), {"g": live})
         assert repr(live) == before
-    with pytest.raises(StructureError, match="the live state must hold one there"):
-        restored(*evacuated({"g": {"new": np.random.default_rng()}}), {"g": {}})
+
+
+class Holds:
+    """Says the very generators that it draws from, as few would on purpose."""
+
+    def __init__(self, *generators: Any) -> None:
+        self.said: Any = {"all": list(generators)}
+
+    def state_dict(self) -> Any:
+        return self.said
+
+    def load_state_dict(self, said: Any) -> None:
+        self.said = said
+
+
+ALGORITHMS = (np.random.MT19937, np.random.PCG64, np.random.PCG64DXSM, np.random.Philox, np.random.SFC64)
+
+
+def test_generators_where_there_is_no_live_one_are_made_anew() -> None:
+    """Of each kind, in what a state_dict() says, under a new key and in a list that has grown: they draw and spawn on."""
+
+    def made() -> list[Any]:
+        numpys = [np.random.Generator(kind(7)) for kind in ALGORITHMS]
+        legacy = [np.random.RandomState(7), *(np.random.RandomState(kind(7)) for kind in ALGORITHMS)]
+        every = [*numpys, *legacy, random.Random(7)]
+        for generator in every:
+            draw(generator)
+        for generator in numpys:
+            generator.spawn(2)
+        return every
+
+    live: dict[str, Any] = {"s": Holds(), "d": {}, "l": made()[:1]}
+    restored(*evacuated({"s": Holds(*made()), "d": {"new": made()}, "l": made()}), live)
+    for found in (live["s"].said["all"], live["d"]["new"], live["l"]):
+        for generator, wanted in zip(found, made(), strict=True):
+            assert type(generator) is type(wanted)
+            assert repr(draw(generator)) == repr(draw(wanted))
+            if isinstance(wanted, np.random.Generator):
+                assert draw(generator.spawn(1)[0])[1].tolist() == draw(wanted.spawn(1)[0])[1].tolist()
+    saved = torch.Generator().manual_seed(3)
+    live = {"s": Holds()}
+    restored(*evacuated({"s": Holds(saved)}), live)
+    assert torch.equal(torch.rand(3, generator=live["s"].said["all"][0]), torch.rand(3, generator=saved))
+
+
+def test_a_generator_without_a_seed_is_made_anew_without_one() -> None:
+    """It could not spawn; the one made from it must not spawn from a seed that nobody chose."""
+    saved = np.random.Generator(np.random.RandomState(3)._bit_generator)
+    live = {"s": Holds()}
+    restored(*evacuated({"s": Holds(saved)}), live)
+    (made,) = live["s"].said["all"]
+    assert draw(made)[1].tolist() == draw(saved)[1].tolist()
+    assert (made.bit_generator.seed_seq, saved.bit_generator.seed_seq) == (None, None)
+
+
+def test_generators_that_cannot_be_made_anew_are_refused_at_the_save() -> None:
+    """Subclasses, by path: where a live one takes its state that is no matter."""
+
+    class Mine(torch.Generator):
+        """Might hold anything."""
+
+    class Other(np.random.PCG64):
+        """An algorithm that is not NumPy's."""
+
+    for value, name in (
+        (Mine(), "Mine"), (np.random.Generator(Other(3)), "Other"), (random.SystemRandom(), "SystemRandom"),
+        (type("Sub", (random.Random,), {})(3), "Sub"),
+    ):  # fmt: skip
+        with pytest.raises(CaptureError, match=rf"^s\.all\.\[0\] .*{name}"):
+            evacuate({"s": Holds(value)})
+    live = Mine().manual_seed(1)
+    restored(*evacuated({"g": Mine().manual_seed(5)}), {"g": live})
+    assert torch.equal(torch.rand(3, generator=live), torch.rand(3, generator=torch.Generator().manual_seed(5)))
 
 
 def test_global_generators_draw_on() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from hinan.trainer.restoring.making import load_arrays
+from hinan.trainer.restoring.parsing import load_arrays
 from hinan.trainer.state.rng import set_rng_state
 from tests.trainer.helpers import bits, evacuate, install
 

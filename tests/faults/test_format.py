@@ -44,7 +44,7 @@ def test_a_format_3_bookkeeping_is_kept_without_code(make_job: MakeJob) -> None:
     command = [sys.executable, "-I", "-c", READER, *files]
     read = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     assert read["known"] == [] and read["w"] == [0.0] * 4
-    assert read["book"]["phase"] == {"$enum": ["Phase", "TRAIN"]}
+    assert read["book"]["phase"] == {"$enum": ["Phase", "TRAIN", "tests.programs.records"]}
     assert (read["book"]["dtype"], read["book"]["nothing"]) == ({"$dtype": "float32"}, None)
     pickled = [
         p for p in job.target_path.rglob("*") if p.is_file() and p.read_bytes()[:2] in (b"\x80\x02", b"\x80\x04", b"PK")

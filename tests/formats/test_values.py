@@ -18,7 +18,7 @@ from hinan.core.errors import CaptureError, FormatError
 from hinan.formats.values import MAX_DEPTH, child, decode_value, encode_value
 
 
-def refuse(tag: str, payload: object) -> object:
+def refuse(path: str, tag: str, payload: object) -> object:
     raise FormatError(f"unknown tag {tag}")
 
 

@@ -28,7 +28,7 @@ def main(step_s: float = 0.0, **arguments: Any) -> None:
     around(start, "_claim", before="claiming", after="claimed")
     around(restore.Restore, "_look", before="looking", after="looked")
     around(restore.Restore, "_decided", after="decided", suffix=lambda *a: tail)
-    around(restore.Restore, "_prepare", after="prepared", suffix=lambda *a: tail)
+    around(restore.Restore, "_matched", after="prepared", suffix=lambda *a: tail)
     around(restore.Restore, "_all_ok", after="voted", suffix=lambda *a: tail)
     around(restore.Restore, "_publish_resume", after="resumed", suffix=lambda *a: tail)
     around(evacuation.Evacuation, "_seal", before="copied", after="sealed", suffix=lambda *a: tail)
@@ -63,14 +63,14 @@ def _hold_in_mid_copy(tail: str) -> None:
 
 
 def _hold_in_mid_install(tail: str) -> None:
-    prepare = restore.Restore._prepare
+    match = restore.Restore._matched
 
-    def prepared(*args: Any) -> list[Any]:
-        writes = prepare(*args)
+    def matched(*args: Any) -> list[Any]:
+        writes = match(*args)
         middle = len(writes) // 2
         return [*writes[:middle], lambda: reach("installing" + tail), *writes[middle:]]
 
-    restore.Restore._prepare = prepared  # type: ignore[method-assign]
+    restore.Restore._matched = matched  # type: ignore[method-assign]
 
 
 def _write_restores(out: Path, rank: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from hinan.core.errors import BudgetError, ConfigError
+from hinan.core.errors import BudgetError, ConfigError, FormatError
 from hinan.core.ids import StepId
 from hinan.formats.records import ResumeRecord
 from hinan.tiers.attempts import Attempts
@@ -80,13 +80,22 @@ def test_whatever_fails_before_the_vote_is_voted_on(restore: Any, failure: Excep
 
     assert restore._try(work) == (None, failure)
     with pytest.raises(type(failure)):
-        restore._all_ok(failure, StepId(2, 8), "ram")
+        restore._all_ok(None, failure, StepId(2, 8), "ram")
     assert restore._ranks.said == [failure]
 
 
-def test_no_memory_says_nothing_against_an_image(restore: Any) -> None:
-    with pytest.raises(OSError, match="no memory"):
-        restore._all_ok(OSError(errno.ENOMEM, "no memory"), StepId(2, 8), "ram")
+@pytest.mark.parametrize("failure", [OSError(errno.ENOMEM, "no memory"), OSError(errno.EIO, "a sector"), FormatError("x")])
+def test_only_bytes_that_were_not_read_right_are_a_flaw(restore: Any, failure: Exception) -> None:
+    """The same errors, once they are read, come from the program that they are compared with; no memory says nothing."""
+
+    def fails(*arguments: Any) -> Any:
+        raise failure
+
+    restore._read = fails
+    is_flaw = not (isinstance(failure, OSError) and failure.errno == errno.ENOMEM)
+    assert restore._prepared({}, StepId(2, 8), {}, None) == ([], *((failure, None) if is_flaw else (None, failure)))
+    restore._read, restore._matched = lambda *_: (None, None), fails
+    assert restore._prepared({}, StepId(2, 8), {}, None) == ([], None, failure)
 
 
 def test_a_copy_without_room_names_its_tensor(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import math
 import re
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from enum import Enum
+from enum import Enum, Flag
 from functools import lru_cache
 from typing import Any
 
@@ -21,7 +21,7 @@ from hinan.core.errors import CaptureError, FormatError
 
 Json = Any
 Leaf = Callable[[str, object], "Json | None"]
-Restore = Callable[[str, Json], object]
+Restore = Callable[[str, str, Json], object]
 
 _PLAIN_KEY = re.compile(r"[^.\[\]\\]+")
 _INT_LIMIT = 1 << 53
@@ -30,6 +30,7 @@ KEYED = ("$dict", "$ordered", "$default")
 
 _FACTORIES: Mapping[str, type] = {kind.__name__: kind for kind in (dict, list, set, tuple, int, float, str, bool)}
 """What a defaultdict may make and still be one in the file: a type that needs no name to be imported."""
+_CONTAINERS = (list, tuple, dict, set, frozenset)
 MAX_DEPTH = 100
 
 
@@ -50,12 +51,14 @@ def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def encode_value(value: object, leaf: Leaf, path: str = "", depth: int = 0) -> Json:
+def encode_value(value: object, leaf: Leaf, path: str = "", depth: int = 0, made_leaf: Leaf | None = None) -> Json:
     """Typed JSON of a value.
 
     Args:
         leaf: asked first for every object that is no plain value; returns its JSON, or None for "not mine".
         path: of the value in the state, for messages and for the leaf.
+        made_leaf: asked in its place where a restore makes values anew and looks at no live one: for keys, for what is in
+            a set or a Counter, and for what is in a container in a tuple. None: the same.
     Raises:
         CaptureError: names the path, the type and the way out.
     """
@@ -71,7 +74,7 @@ def encode_value(value: object, leaf: Leaf, path: str = "", depth: int = 0) -> J
         return value if math.isfinite(value) else {"$float": repr(value)}
     if (taken := leaf(path, value)) is not None:
         return taken
-    return _encode_container(value, leaf, path, depth)
+    return _encode_container(value, leaf, path, depth, made_leaf or leaf)
 
 
 def _is_text(value: str) -> bool:
@@ -83,31 +86,39 @@ def _is_text(value: str) -> bool:
     return True
 
 
-def _encode_container(value: object, leaf: Leaf, path: str, depth: int) -> Json:
-    def inner(key: object, item: object) -> Json:
-        return encode_value(item, leaf, child(path, key), depth + 1)
-
-    def members(items: Sequence[object]) -> list[Json]:
-        return list(items) if _are_plain_integers(items) else [inner(i, item) for i, item in enumerate(items)]
+def _encode_container(value: object, leaf: Leaf, path: str, depth: int, made_leaf: Leaf) -> Json:
+    def inner(key: object, item: object, ask: Leaf = leaf) -> Json:
+        return encode_value(item, ask, child(path, key), depth + 1, made_leaf)
 
     if isinstance(value, Enum):
-        return {"$enum": [type(value).__qualname__, value.name]}
+        return enum_json(value)
+    if type(value) in (list, tuple) and _are_plain_integers(value):  # type: ignore[arg-type]
+        return list(value) if type(value) is list else {"$tuple": list(value)}  # type: ignore[call-overload]
     if type(value) is list:
-        return members(value)
+        return [inner(i, item) for i, item in enumerate(value)]
     if type(value) is tuple:
-        return {"$tuple": members(value)}
+        asked = [made_leaf if isinstance(item, _CONTAINERS) else leaf for item in value]
+        return {"$tuple": [inner(i, item, ask) for i, (item, ask) in enumerate(zip(value, asked, strict=True))]}
     if type(value) in (set, frozenset):
         items = sorted(value, key=repr)  # type: ignore[call-overload]
-        return {"$set" if type(value) is set else "$frozenset": [inner(i, item) for i, item in enumerate(items)]}
+        members = [inner(i, item, made_leaf) for i, item in enumerate(items)]
+        return {"$set" if type(value) is set else "$frozenset": members}
     if type(value) is dict and all(type(k) is str and not k.startswith("$") and _is_text(k) for k in value):
         return {k: inner(k, item) for k, item in value.items()}
     if isinstance(value, Mapping) and type(value).__name__ in ("dict", "OrderedDict", "defaultdict", "Counter"):
-        return dict_json(
-            value, [[encode_value(k, leaf, child(path, k), depth + 1), inner(k, item)] for k, item in value.items()]
-        )
+        ask = made_leaf if isinstance(value, Counter) else leaf
+        return dict_json(value, [[inner(k, k, made_leaf), inner(k, item, ask)] for k, item in value.items()])
     if type(value) is slice:
-        return {"$slice": [inner(name, getattr(value, name)) for name in ("start", "stop", "step")]}
+        return {"$slice": [inner(name, getattr(value, name), made_leaf) for name in ("start", "stop", "step")]}
     return _encode_scalar(value, path)
+
+
+def enum_json(value: Enum) -> Json:
+    """A member by its name; a combination of flags, whose name is none of its class's, by its value."""
+    kind, said = type(value), value._name_
+    if isinstance(value, Flag) and said not in kind.__members__:
+        said = encode_value(value._value_, lambda path, leaf: None)
+    return {"$enum": [kind.__qualname__, said, kind.__module__]}
 
 
 def dict_json(value: Mapping[Any, Any], pairs: list[list[Json]]) -> Json:
@@ -144,30 +155,42 @@ def _encode_scalar(value: object, path: str) -> Json:
     )
 
 
-def decode_value(json: Json, restore: Restore) -> object:
+def decode_value(json: Json, restore: Restore, path: str = "") -> object:
     """The value of typed JSON.
 
     Args:
-        restore: called with (tag, payload) for tags that are not this module's own.
+        restore: called with (path, tag, payload) for tags that are not this module's own.
+        path: of the value, for `restore`.
     Raises:
-        FormatError: an unknown tag or a malformed payload.
+        FormatError: a malformed payload.
     """
     if isinstance(json, list):
-        return [decode_value(item, restore) for item in json]
+        return _decode_members(json, restore, path)
     if not isinstance(json, dict):
         return json
     tag = next(iter(json), "")
     if len(json) != 1 or not tag.startswith("$"):
-        return {key: decode_value(item, restore) for key, item in json.items()}
+        return {key: decode_value(item, restore, child(path, key)) for key, item in json.items()}
     try:
-        return _decode_tagged(tag, json[tag], restore)
+        return _decode_tagged(tag, json[tag], restore, path)
     except (TypeError, ValueError, ArithmeticError, KeyError, IndexError) as error:
         raise FormatError(f"a stored value tagged {tag} is malformed ({error})", tag=tag) from None
 
 
-def _decode_tagged(tag: str, payload: Json, restore: Restore) -> object:
+def _decode_members(items: Sequence[Json], restore: Restore, path: str) -> list[object]:
+    return [
+        decode_value(item, restore, child(path, i)) if isinstance(item, list | dict) else item
+        for i, item in enumerate(items)
+    ]
+
+
+def _decode_tagged(tag: str, payload: Json, restore: Restore, path: str) -> object:
     def inner(items: Json) -> list[object]:
-        return [decode_value(item, restore) for item in items]
+        return _decode_members(items, restore, path)
+
+    def pairs(items: Json) -> list[tuple[Any, object]]:
+        keyed = [(decode_value(key, restore, path), item) for key, item in items]
+        return [(key, decode_value(item, restore, child(path, key))) for key, item in keyed]
 
     known: dict[str, Callable[[], object]] = {
         "$int": lambda: int(payload),
@@ -175,10 +198,10 @@ def _decode_tagged(tag: str, payload: Json, restore: Restore) -> object:
         "$tuple": lambda: tuple(inner(payload)),
         "$set": lambda: set(inner(payload)),
         "$frozenset": lambda: frozenset(inner(payload)),
-        "$dict": lambda: {key: value for key, value in (inner(pair) for pair in payload)},  # noqa: C416
-        "$ordered": lambda: OrderedDict((key, value) for key, value in map(inner, payload)),
-        "$default": lambda: defaultdict(_FACTORIES[payload[0]], {k: v for k, v in map(inner, payload[1])}),  # noqa: C416
-        "$counter": lambda: Counter({key: value for key, value in (inner(pair) for pair in payload)}),  # noqa: C416
+        "$dict": lambda: dict(pairs(payload)),
+        "$ordered": lambda: OrderedDict(pairs(payload)),
+        "$default": lambda: defaultdict(_FACTORIES[payload[0]], pairs(payload[1])),
+        "$counter": lambda: Counter(dict(pairs(payload))),
         "$text": lambda: base64.b64decode(payload).decode("utf-8", "surrogatepass"),
         "$numpy": lambda: _decode_array(payload[0], [], payload[1])[()],
         "$array": lambda: _decode_array(*payload),
@@ -187,7 +210,7 @@ def _decode_tagged(tag: str, payload: Json, restore: Restore) -> object:
         "$complex": lambda: complex(float(payload[0]), float(payload[1])),
         "$slice": lambda: slice(*inner(payload)),
     }
-    return known[tag]() if tag in known else restore(tag, payload)
+    return known[tag]() if tag in known else restore(path, tag, payload)
 
 
 def _decode_array(dtype: str, shape: list[int], data: str) -> Any:

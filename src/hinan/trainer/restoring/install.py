@@ -27,7 +27,7 @@ from hinan.trainer.restoring.differences import (
 )
 from hinan.trainer.restoring.holders import holders, refuse_parted
 from hinan.trainer.restoring.loading import loads
-from hinan.trainer.restoring.making import Maker, kind_of
+from hinan.trainer.restoring.making import Maker, kind_of, says_its_path
 from hinan.trainer.restoring.moments import Moment, settle
 from hinan.trainer.restoring.saved import SavedTensor, SavedTensors
 from hinan.trainer.restoring.writes import Copies, put_in_order
@@ -93,6 +93,7 @@ class Matcher:
 
     # -- one place -----------------------------------------------------------------------------------------------
 
+    @says_its_path
     def _into(self, parent: MutableMapping[Any, Any] | MutableSequence[Any], key: Any, json: Json, path: str) -> None:
         """Match what `parent[key]` holds; values that cannot be changed in place are replaced in the parent."""
         live = parent[key]

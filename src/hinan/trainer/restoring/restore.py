@@ -32,15 +32,16 @@ from hinan.trainer.attempt.deciding import decided
 from hinan.trainer.attempt.liaison import Place
 from hinan.trainer.attempt.ranks import Ranks
 from hinan.trainer.restoring.install import Matcher, Write
-from hinan.trainer.restoring.making import load_arrays
+from hinan.trainer.restoring.parsing import Small, parse_small
 from hinan.trainer.restoring.saved import SavedTensors
 from hinan.trainer.state.rng import set_rng_state
 
 log = logging.getLogger("hinan")
 
 VIEWS_TIMEOUT_S = 30.0
-_OURS = (errno.ENOMEM, errno.EMFILE, errno.ENFILE)
-"""What this process has run out of. It says nothing against the bytes."""
+_OF_THE_BYTES = (errno.EIO, errno.EBADMSG, errno.EUCLEAN, errno.ENODATA, errno.ENOENT)
+"""What a file system says of bytes that it cannot give. Everything else (no permission, no descriptors, a server that does
+not answer) is mended, and then they are read."""
 THREADS = 2
 """Map, digest and unmap a RAM copy: with more, memory is the limit, and the other ranks of the node restore too."""
 
@@ -91,9 +92,9 @@ class Restore:
         for sources, step_id, tier, reason in candidates:
             with ExitStack() as held:
                 began = time.monotonic()
-                writes, failure = self._try(lambda s=sources, i=step_id, h=held: self._prepare(s, i, state, h))  # type: ignore[misc]
+                writes, flaw, failure = self._prepared(sources, step_id, state, held)
                 self._seconds["read"] = time.monotonic() - began
-                if not self._all_ok(failure, step_id, tier):
+                if not self._all_ok(flaw, failure, step_id, tier):
                     continue
                 self._publish_resume(step_id, tier)
                 began = time.monotonic()
@@ -199,11 +200,10 @@ class Restore:
         except ours(Exception) as error:
             return None, error
 
-    def _all_ok(self, failure: Exception | None, step_id: StepId, tier: str) -> bool:
+    def _all_ok(self, flaw: Exception | None, failure: Exception | None, step_id: StepId, tier: str) -> bool:
         """Vote. Bytes that failed on any rank rule the candidate out on all; anything else ends the restore."""
-        bad_bytes = isinstance(failure, FormatError) or (isinstance(failure, OSError) and failure.errno not in _OURS)
-        self._ranks.agree(None if bad_bytes else failure, f"reading {step_id} from {tier}")
-        texts = self._ranks.all(str(failure) if failure is not None else None, "voting")
+        self._ranks.agree(failure, f"reading {step_id} from {tier}")
+        texts = self._ranks.all(str(flaw) if flaw is not None else None, "voting")
         failed = [f"rank {rank}: {text}" for rank, text in enumerate(texts) if text is not None]
         for text in failed:
             log.error("restore.refused %s from %s: %s", step_id, tier, text)
@@ -212,10 +212,23 @@ class Restore:
             self._target.publish_failure(record)
         return not failed
 
-    def _prepare(
+    def _prepared(
         self, sources: dict[int, Image], step_id: StepId, state: MutableMapping[str, Any], held: ExitStack
-    ) -> list[Write]:
-        """Get this rank's bytes, check every digest, compare with the live state. Writes nothing."""
+    ) -> tuple[list[Write], Exception | None, Exception | None]:
+        """Get this rank's bytes, check them, compare them with the live state; (writes, flaw of the bytes, other failure).
+
+        Only until the bytes are read can they be what is wrong. Whatever fails as they are compared comes from the program,
+        and what is remembered of it on the target would outlive its mending. Writes nothing.
+        """
+        read: tuple[SavedTensors, Small]
+        read, failure = self._try(lambda: self._read(sources, step_id, held))
+        if failure is not None:
+            return ([], failure, None) if _is_of_the_bytes(failure) else ([], None, failure)
+        writes, failure = self._try(lambda: self._matched(*read, state))
+        return writes or [], None, failure
+
+    def _read(self, sources: dict[int, Image], step_id: StepId, held: ExitStack) -> tuple[SavedTensors, Small]:
+        """This rank's tensors and small values, every digest checked. Nothing of the user's is asked."""
         source = sources[self._ranks.rank]
         from_ram = "/" not in source.place
         record, name = self._ram_record(source, held) if from_ram else self._target_record(source, step_id, held)
@@ -225,13 +238,12 @@ class Restore:
         if flaw is not None:
             raise DamageError(flaw, file=name)
         _, header = read_header(image, name)
-        small = _small(record)
-        saved = SavedTensors(image, header, is_ours=not from_ram)
-        matcher = Matcher(saved, state)
-        writes = matcher.match(small["state"], state)
-        rng = load_arrays(small["rng"])
+        return SavedTensors(image, header, is_ours=not from_ram), parse_small(record)
+
+    def _matched(self, saved: SavedTensors, small: Small, state: MutableMapping[str, Any]) -> list[Write]:
+        writes = Matcher(saved, state).match(small.state, state)
         # Ordering: the generators come last; loading anything after them may draw from them (rule D5).
-        return [*writes, lambda: set_rng_state(rng)]
+        return [*writes, lambda: set_rng_state(small.rng)]
 
     def _ram_record(self, source: Image, held: ExitStack) -> tuple[ManifestRecord, str]:
         """What a slot's facts say, under a read lease; and the image's name for messages."""
@@ -306,11 +318,8 @@ class Restore:
             self._target.publish_attempt(replace(record, created=standing.created, source=standing.source))
 
 
-def _small(record: ManifestRecord) -> dict[str, Any]:
-    import msgspec
-
-    decoded: dict[str, Any] = msgspec.json.decode(record.sealed.small)
-    return decoded
+def _is_of_the_bytes(failure: Exception) -> bool:
+    return isinstance(failure, FormatError) or (isinstance(failure, OSError) and failure.errno in _OF_THE_BYTES)
 
 
 def _plain(candidate: Candidate) -> dict[str, Any]:

@@ -11,6 +11,8 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,6 +33,7 @@ from hinan.trainer.state.outside import named_entries
 from hinan.trainer.state.scaler import is_plain_scaler, scaler_values
 from hinan.trainer.state.supported import is_supported, unsupported
 from hinan.trainer.state.torch_values import torch_value
+from hinan.trainer.state.unmakeable import refuse_unmakeable
 from hinan.trainer.state.warned import Warned
 
 SPARE_NAMES = 1024
@@ -96,7 +99,7 @@ class Capture:
         self._known = parameter_names(self.state)
         self._trainable: list[tuple[str, torch.Tensor]] = []
         for key, value in self.state.items():
-            found.values[key] = self._encode(found, str(key), value)
+            found.values[key] = self._encode_live(found, str(key), value)
         for name, parameter in self._trainable:
             # After the walk: only now all optimizers of the state, and so all owners, are known.
             found.gates[name] = found.parameters.get(id(parameter), (BY_HAND,) if parameter.requires_grad else ())
@@ -106,10 +109,19 @@ class Capture:
             self._leaves, self._many_known = {}, {}  # names that are gone: a state may be keyed by what never comes again
         return found
 
-    def _encode(self, found: Captured, path: str, value: object) -> Json:
-        return encode_value(value, lambda at, leaf: self._leaf(found, at, leaf), path)
+    def _encode_live(self, found: Captured, path: str, value: object) -> Json:
+        """A value whose place in the live state a restore looks at: it is written into what stands there."""
+        return encode_value(value, partial(self._leaf, found, True), path, made_leaf=partial(self._made_leaf, found))
 
-    def _leaf(self, found: Captured, path: str, value: object) -> Json | None:
+    def _encode(self, found: Captured, path: str, value: object) -> Json:
+        """A value that a restore makes anew, such as what a `state_dict()` said."""
+        return encode_value(value, partial(self._made_leaf, found), path)
+
+    def _made_leaf(self, found: Captured, path: str, value: object) -> Json | None:
+        refuse_unmakeable(path, value)
+        return self._leaf(found, False, path, value)
+
+    def _leaf(self, found: Captured, is_live: bool, path: str, value: object) -> Json | None:
         if isinstance(value, torch.Tensor):
             return self._tensor(found, path, value)
         if isinstance(value, nn.Module):
@@ -120,9 +132,9 @@ class Capture:
         if isinstance(value, torch.amp.GradScaler) and is_plain_scaler(value):
             return {"$scaler": self._encode(found, path, scaler_values(value))}
         if type(value) is dict or type(value) is list:
-            return self._many(found, path, value)
+            return self._many(found, is_live, path, value)
         if isinstance(value, dict) and _has_parameters(value):
-            return self._by_parameter(found, path, value)
+            return self._by_parameter(found, is_live, path, value)
         if type(value) is np.ndarray and value.nbytes > INLINE_ARRAY_BYTES and value.dtype in _TENSOR_ARRAYS:
             return {"$ndarray": self._tensor(found, path, torch.from_numpy(_plain(value)))["$tensor"][0]}
         return torch_value(path, value) or self._object(found, path, value)
@@ -179,15 +191,20 @@ class Capture:
             self._tensor(found, full, tensor)
             if type(tensor) is nn.Parameter or isinstance(tensor, nn.Parameter):
                 self._trainable.append((full, tensor))
-        kept = {name: self._encode(found, f"{path}.{name}", value) for name, value in extras.items()}
+        kept = {name: self._extra(found, f"{path}.{name}", value) for name, value in extras.items()}
         return {"$module": {"tensors": list(tensors), "extras": kept}}
 
-    def _by_parameter(self, found: Captured, path: str, value: dict[Any, Any]) -> Json:
+    def _extra(self, found: Captured, path: str, value: object) -> Json:
+        """An extra state is made anew, but an enum gets its class from the one that the live module gives."""
+        return (self._encode_live if isinstance(value, Enum) else self._encode)(found, path, value)
+
+    def _by_parameter(self, found: Captured, is_live: bool, path: str, value: dict[Any, Any]) -> Json:
         """A dict with parameters as keys (optimizer-in-backward has one optimizer for each): keyed by their names."""
         items = []
+        encode = self._encode_live if is_live else self._encode
         for key, item in value.items():
             if not isinstance(key, nn.Parameter):
-                items.append([encode_value(key, lambda at, leaf: None, path), self._encode(found, child(path, key), item)])
+                items.append([encode_value(key, refuse_unmakeable, path), encode(found, child(path, key), item)])
                 continue
             name = self._known.get(id(key))
             if name is None:
@@ -196,7 +213,7 @@ class Capture:
                     "put its module into the state, or key the dict by name",
                     path=path,
                 )
-            items.append([{"$parameter": name}, self._encode(found, f"{path}.{name}", item)])
+            items.append([{"$parameter": name}, encode(found, f"{path}.{name}", item)])
         return dict_json(value, items)
 
     def _optimizer(self, found: Captured, path: str, optimizer: torch.optim.Optimizer) -> Json:
@@ -216,7 +233,7 @@ class Capture:
         groups = [
             {
                 "params": [names[id(p)] for p in group["params"]],
-                "options": self._encode(
+                "options": self._encode_live(
                     found, f"{path}.groups.[{i}]", {k: v for k, v in group.items() if k not in ("params", "param_names")}
                 ),
             }
@@ -241,7 +258,7 @@ class Capture:
             if name is not None:
                 state.append([name, self._encode(found, f"{path}.{name}", entry)])
             else:
-                other.append([encode_value(key, lambda at, leaf: None, path), self._encode(found, child(path, key), entry)])
+                other.append([encode_value(key, refuse_unmakeable, path), self._encode(found, child(path, key), entry)])
         parts = [part for name, json in state if (part := self._many_known.get(f"{path}.{name}")) and part.json is json]
         if are_dicts and len(parts) == len(entries):
             self._many_known[path] = Many(keys, [p for part in parts for p in part.paths], traits_of(items), state)
@@ -258,13 +275,13 @@ class Capture:
             raise CaptureError(f"two tensors of the state have names below {path}; rename one of the keys", path=path)
         return known.json
 
-    def _many(self, found: Captured, path: str, value: dict[Any, Any] | list[Any]) -> Json | None:
+    def _many(self, found: Captured, is_live: bool, path: str, value: dict[Any, Any] | list[Any]) -> Json | None:
         """A dict or list of tensors, such as one parameter's moments."""
         keys, items = (tuple(value), list(value.values())) if isinstance(value, dict) else (range(len(value)), value)
         if (json := self._as_before(found, path, keys, items)) is not None:
             return json
         if isinstance(value, dict) and _has_parameters(value):
-            return self._by_parameter(found, path, value)
+            return self._by_parameter(found, is_live, path, value)
         if not items or not all(map(_is_flat, items)) or (isinstance(value, dict) and not all(map(_is_plain_key, keys))):
             return None
         paths = [child(path, key) for key in keys]

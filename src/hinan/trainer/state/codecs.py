@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from hinan.core.errors import ConfigError, FormatError
+from hinan.core.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,6 @@ def codec_for(value: object) -> Codec | None:
     return next((codec for codec in _by_name.values() if type(value) is codec.kind), None)
 
 
-def codec_named(name: str) -> Codec:
-    """The codec a file asks for.
-
-    Raises:
-        FormatError: it is not registered in this process.
-    """
-    if name not in _by_name:
-        raise FormatError(f"the state was stored with codec {name!r}: call hinan.register_codec for it before restore()")
-    return _by_name[name]
+def codec_named(name: str) -> Codec | None:
+    """The codec a file asks for; None if it is not registered in this process."""
+    return _by_name.get(name)

@@ -9,6 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
+_OWNERS = {"numpy.random.Generator": "Generator", "numpy.random.RandomState": "RandomState"}
+_ALGORITHMS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
+"""NumPy's bit generators, all that are made anew: a file's word must not choose what is called."""
+
 
 def rng_state() -> dict[str, Any]:
     """All global generators' states as plain values and small arrays. Reads only."""
@@ -40,6 +44,24 @@ def random_kind(value: object) -> str | None:
     if type(value) is np.random.RandomState:
         return f"numpy.random.RandomState({type(value._bit_generator).__name__})"
     return "random.Random" if type(value) is random.Random else None
+
+
+def can_make(kind: str) -> bool:
+    """Whether a generator of this kind (`random_kind`) can be made anew."""
+    owner, _, algorithm = kind.removesuffix(")").partition("(")
+    return kind == "random.Random" or (owner in _OWNERS and algorithm in _ALGORITHMS)
+
+
+def new_random(kind: str, state: Any, seed: Mapping[str, Any] | None = None) -> Any:
+    """A generator of a kind that `can_make` knows. Without a seed it cannot spawn: the one whose state it is could not."""
+    value: Any = random.Random()  # noqa: S311 - it gets its state
+    if kind != "random.Random":
+        owner, _, algorithm = kind.removesuffix(")").partition("(")
+        bit_generator: Any = getattr(np.random, algorithm)()
+        bit_generator.__setstate__((bit_generator.state, None))
+        value = getattr(np.random, _OWNERS[owner])(bit_generator)
+    set_random_state(value, state, seed)
+    return value
 
 
 def random_state(value: Any) -> object:
