@@ -130,6 +130,21 @@ def test_a_value_that_cannot_be_kept(kind: str, says: list[str], make_job: MakeJ
         assert text in error["text"], error["text"]
 
 
+def test_an_object_that_raises_once_as_it_is_asked(make_job: MakeJob) -> None:
+    """A state_dict() that fails at one step costs that step, for the reason that it gave, and is said with its path."""
+    job = make_job()
+    job.start_agent()
+    (child,) = job.start(program="small:hold_state", kind="raises", steps=4)
+    child.ok()
+    first, error, *later = job.result()["errors"]
+    assert (first, later) == (None, [None, None])
+    assert error["type"] == "CaptureError"
+    why = "bad.inner.[1] is a Raises, and its state_dict() does not answer: KeyError: 'not ready'"
+    assert error["text"].startswith(why)
+    assert f"report lost step=2 rank=0 why={why}" in child.output and "interrupted" not in child.output
+    assert [child.output.count(f"held step={step} ") for step in (1, 2, 3, 4)] == [1, 0, 1, 1]
+
+
 def test_a_structure_that_changes_between_evacuations(make_job: MakeJob) -> None:
     """Tensors come to the state while training: each evacuation keeps what there is then, and a restart into the old
     structure brings all of it back."""

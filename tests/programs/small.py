@@ -113,8 +113,25 @@ def bad_value(kind: str) -> object:
         if not dist.is_initialized():
             dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
         return distribute_tensor(torch.zeros(4), init_device_mesh("cpu", (1,)), [Shard(0)])
+    if kind == "raises":
+        return Raises()
     assert kind == "object"
     return threading_lock()
+
+
+class Raises:
+    """Does not answer when it is asked for the second time."""
+
+    asked = 0
+
+    def state_dict(self) -> dict[str, int]:
+        self.asked += 1
+        if self.asked == 2:
+            raise KeyError("not ready")
+        return {"asked": self.asked}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.asked = state["asked"]
 
 
 def threading_lock() -> object:

@@ -19,9 +19,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from hinan.core.errors import CaptureError
+from hinan.core.errors import CaptureError, HinanError
 from hinan.formats.gating import is_moved_by_step
 from hinan.formats.values import Json, child, dict_json, encode_value
+from hinan.host.signals import ours
+from hinan.trainer.state.asking import refuse_unloadable_object, refuse_unset_extras, said
 from hinan.trainer.state.codecs import codec_for
 from hinan.trainer.state.layout import packed_stride
 from hinan.trainer.state.loader import keeps_position, loader_values
@@ -99,7 +101,7 @@ class Capture:
         self._known = parameter_names(self.state)
         self._trainable: list[tuple[str, torch.Tensor]] = []
         for key, value in self.state.items():
-            found.values[key] = self._encode_live(found, str(key), value)
+            found.values[key] = self._entry(found, str(key), value)
         for name, parameter in self._trainable:
             # After the walk: only now all optimizers of the state, and so all owners, are known.
             found.gates[name] = found.parameters.get(id(parameter), (BY_HAND,) if parameter.requires_grad else ())
@@ -108,6 +110,15 @@ class Capture:
         if len(self._leaves) + len(self._many_known) > 2 * len(found.tensors) + SPARE_NAMES:
             self._leaves, self._many_known = {}, {}  # names that are gone: a state may be keyed by what never comes again
         return found
+
+    def _entry(self, found: Captured, path: str, value: object) -> Json:
+        """One entry of the state. Whatever its objects raise that was not asked for by itself is said with its path."""
+        try:
+            return self._encode_live(found, path, value)
+        except ours(HinanError):
+            raise
+        except ours(Exception) as error:
+            raise CaptureError(f"{path} cannot be read: {type(error).__name__}: {error}", path=path) from error
 
     def _encode_live(self, found: Captured, path: str, value: object) -> Json:
         """A value whose place in the live state a restore looks at: it is written into what stands there."""
@@ -130,6 +141,7 @@ class Capture:
             with self._makes_anew(path):
                 return self._optimizer(found, path, value)
         if isinstance(value, torch.amp.GradScaler) and is_plain_scaler(value):
+            refuse_unloadable_object(path, value)
             return {"$scaler": self._encode(found, path, scaler_values(value))}
         if type(value) is dict or type(value) is list:
             return self._many(found, is_live, path, value)
@@ -142,13 +154,17 @@ class Capture:
     def _object(self, found: Captured, path: str, value: object) -> Json | None:
         codec = codec_for(value)
         if codec is not None:
-            return {"$codec": [codec.name, self._encode(found, path, codec.encode(value))]}
+            encoded = said(path, value, f"the encode() of its codec {codec.name!r}", partial(codec.encode, value))
+            return {"$codec": [codec.name, self._encode(found, path, encoded)]}
         if keeps_position(value):
-            return {"$loader": self._encode(found, path, loader_values(value))}
+            refuse_unloadable_object(path, value)
+            position = said(path, value, "its state_dict()", partial(loader_values, value))
+            return {"$loader": self._encode(found, path, position)}
         if hasattr(value, "state_dict") and hasattr(value, "load_state_dict"):
+            refuse_unloadable_object(path, value)
             before = len(found.tensors)
             with self._makes_anew(path):
-                json = {"$stateful": self._encode(found, path, value.state_dict())}
+                json = {"$stateful": self._encode(found, path, said(path, value, "its state_dict()", value.state_dict))}
             if hasattr(value, "step") and hasattr(value, "zero_grad"):  # an optimizer that torch does not know
                 found.gates |= dict.fromkeys(list(found.tensors)[before:], (BY_HAND,))
             return json
@@ -191,6 +207,8 @@ class Capture:
             self._tensor(found, full, tensor)
             if type(tensor) is nn.Parameter or isinstance(tensor, nn.Parameter):
                 self._trainable.append((full, tensor))
+        if names.is_plain:
+            refuse_unset_extras(path, bare, extras)
         kept = {name: self._extra(found, f"{path}.{name}", value) for name, value in extras.items()}
         return {"$module": {"tensors": list(tensors), "extras": kept}}
 
@@ -223,11 +241,12 @@ class Capture:
             found.parameters[identity] = (*found.parameters.get(identity, ()), path)
         before = len(found.tensors)
         if not is_plain(optimizer):
-            said = self._encode(found, path, said_by(optimizer, path))
+            refuse_unloadable_object(path, optimizer)
+            words = self._encode(found, path, said_by(optimizer, path))
             new = itertools.islice(found.tensors, before, None)
             found.gates |= dict.fromkeys(filter(is_moved_by_step, new), (path,))
             parameters = [{"params": [names[id(p)] for p in group["params"]]} for group in optimizer.param_groups]
-            return {"$optimizer": {"said": said, "groups": parameters}}
+            return {"$optimizer": {"said": words, "groups": parameters}}
         state, other = self._moments(found, path, optimizer, names)
         found.gates |= dict.fromkeys(itertools.islice(found.tensors, before, None), (path,))
         groups = [

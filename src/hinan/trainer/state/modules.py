@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from hinan.core.errors import CaptureError
+from hinan.trainer.state.asking import extra_of
 from hinan.trainer.state.calling_modules import load_module, refuse_unloadable, said_by_module
 from hinan.trainer.state.loading_modules import has_extra_state, loads_itself, saves_itself
 from hinan.trainer.state.places import (
@@ -123,7 +124,7 @@ class ModuleTensors:
             entries = self._with_live(said_by_module(self._module, self._path, by_torch=not self._saving))
             tensors = {n: v for n, v in entries.items() if isinstance(v, torch.Tensor)}
             return tensors, {n: v for n, v in entries.items() if n not in tensors}
-        extras = {n: self._module.get_submodule(n.rpartition(".")[0]).get_extra_state() for n in self._extras}
+        extras = {n: extra_of(self._path, self._module, n) for n in self._extras}
         return {n: owner[attribute] for n, (owner, attribute) in self._places.items()}, extras
 
     def _with_live(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
