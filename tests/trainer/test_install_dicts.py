@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+import random
 import sys
-from collections import OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,10 +19,10 @@ from tests.trainer.helpers import through
 
 @pytest.mark.parametrize("kind", [OrderedDict, dict, lambda **items: defaultdict(list, items)])
 def test_members_of_a_dict_come_back_in_their_order(kind: Any) -> None:
-    """A-FORMAT-3: they stand in the order they were saved in, behind those that were not saved; all objects stay."""
+    """A-FORMAT-3: they stand in the order they were saved in, behind an object that is new; all objects stay."""
     saved = {"d": kind(c=1, a=kind(z=1, y=2), b=torch.ones(2))}
     inner, kept = kind(y=0, z=0), torch.zeros(2)
-    live = {"d": kind(own=0, a=inner, b=kept)}
+    live = {"d": kind(own=torch.nn.Linear(1, 1), a=inner, b=kept)}
     outer = live["d"]
     through(saved, live)
     assert live["d"] is outer and list(outer) == ["own", "c", "a", "b"]
@@ -52,16 +55,46 @@ def test_dicts_of_tensors_and_of_objects_come_back_in_their_order(keys: tuple[An
 
 
 def test_a_dict_that_is_in_order_keeps_what_is_its_own_where_it_is() -> None:
-    live = {"d": {"a": 0, "own": 0, "b": 0}}
+    own = torch.nn.Linear(1, 1)
+    live = {"d": {"a": 0, "own": own, "b": 0}}
     through({"d": {"a": 1, "b": 2}}, live)
-    assert list(live["d"].items()) == [("a", 1), ("own", 0), ("b", 2)]
+    assert list(live["d"].items()) == [("a", 1), ("own", own), ("b", 2)]
 
 
-def test_an_interrupt_leaves_all_members_of_a_dict_that_is_put_in_order() -> None:
+@pytest.mark.parametrize("kind", [dict, OrderedDict, Counter, lambda items: defaultdict(int, items)])
+def test_keys_that_were_taken_out_do_not_come_back(kind: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """A queue of work that is done must not be handed out again. One warning says which, however many."""
+    live = {"todo": kind({f"shard{i}": i for i in range(9)})}
+    queue = live["todo"]
+    saved = {"todo": kind({f"shard{i}": i for i in (7, 8)})}
+    with caplog.at_level(logging.WARNING, "hinan"):
+        through(saved, live)
+    assert live["todo"] is queue and dict(queue) == {"shard7": 7, "shard8": 8}
+    assert len(caplog.records) == 1
+    assert "todo comes back as it was saved, without 7 of its keys now: todo.shard0, todo.shard1" in caplog.text
+    assert "shard3, …" in caplog.text and "after restore()" in caplog.text
+
+
+def test_objects_that_are_new_in_a_dict_stay(caplog: pytest.LogCaptureFixture) -> None:
+    """What loads a state, draws numbers or is trained is an object of the program's, also inside a container."""
+    weight = torch.zeros(1, requires_grad=True)
+    own: dict[str, Any] = {
+        "model": torch.nn.Linear(1, 1), "optim": torch.optim.SGD([weight]), "inner": {"models": [torch.nn.Linear(1, 1)]},
+        "rng": np.random.default_rng(1), "draws": (random.Random(1),), "torch": torch.Generator(), "weight": weight,
+    }  # fmt: skip
+    live = {"d": {"a": 0, **own, "data": {"b": [torch.zeros(1)]}}}
+    with caplog.at_level(logging.WARNING, "hinan"):
+        through({"d": {"a": 1}}, live)
+    assert live["d"] == {"a": 1, **own}
+    assert all(f"d.{name} was not saved; its value stays" in caplog.text for name in own)
+
+
+@pytest.mark.parametrize("kind", [dict, Counter])
+def test_an_interrupt_leaves_all_members_of_a_dict_that_is_put_in_order(kind: Any) -> None:
     """A handler may raise between any two instructions; the next restore must find the objects that it writes into."""
 
     def raised_at(count: int) -> bool:
-        live = {"a": 0, "b": 1, "c": 2}
+        live = kind({"a": 0, "b": 1, "c": 2})
 
         def trace(frame: Any, event: str, argument: object) -> Any:
             nonlocal count

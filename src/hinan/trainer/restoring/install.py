@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import base64
 import logging
+import operator
 from collections.abc import Callable, Mapping, MutableMapping, MutableSequence
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from torch import nn
 
 from hinan.core.errors import StructureError
-from hinan.formats.values import KEYED, Json, child
+from hinan.formats.values import Json, child
 from hinan.trainer.restoring.aliases import share_again
 from hinan.trainer.restoring.differences import (
     refuse_other_groups,
@@ -30,6 +32,7 @@ from hinan.trainer.restoring.loading import loads
 from hinan.trainer.restoring.making import Maker, kind_of, says_its_path
 from hinan.trainer.restoring.moments import Moment, settle
 from hinan.trainer.restoring.saved import SavedTensor, SavedTensors
+from hinan.trainer.restoring.plain import PAIRS, can_become, fill, is_data, is_same, place_of, resize, take_out
 from hinan.trainer.restoring.writes import Copies, put_in_order
 from hinan.trainer.state.loader import keeps_position, load_loader
 from hinan.trainer.state.loading_optimizers import load
@@ -65,6 +68,7 @@ class Matcher:
         self._known = parameter_names(state)
         self._maker = Maker(tensors, parameters_by_name(state))
         self._written: dict[tuple[Any, ...], str] = {}
+        self._contents: dict[tuple[object, ...], tuple[object, Json]] = {}
         self._load_themselves: list[str] = []
         self._storages: set[int] = set()
         self._writes: list[Write] = []
@@ -97,16 +101,40 @@ class Matcher:
     def _into(self, parent: MutableMapping[Any, Any] | MutableSequence[Any], key: Any, json: Json, path: str) -> None:
         """Match what `parent[key]` holds; values that cannot be changed in place are replaced in the parent."""
         live = parent[key]
+        if not self._taken(live, json, path):
+            value = self._new(live, json, path)
+            self._writes.append(lambda: parent.__setitem__(key, value))
+
+    def _new(self, live: object, json: Json, path: str) -> object:
+        """What replaces a value that does not take its state itself. A tuple cannot be changed, but what it holds may be:
+        members that take their state in place stay, and where all do, so does the tuple."""
+        items = json.get("$tuple") if isinstance(json, dict) and isinstance(live, tuple) else None
+        if items is None or len(items) != len(live):  # type: ignore[arg-type]
+            return self._maker.value(json, live)
+        members: list[object] = []
+        for i, (member, item) in enumerate(zip(live, items, strict=True)):  # type: ignore[call-overload]
+            at = child(path, i)
+            members.append(member if self._taken(member, item, at) else self._new(member, item, at))
+        return live if all(map(operator.is_, members, live)) else tuple(members)  # type: ignore[call-overload]
+
+    def _taken(self, live: object, json: Json, path: str) -> bool:
+        """Match a live value that takes its state in place, whoever holds it; False for everything else."""
         if isinstance(json, dict) and self._object(live, json, path):
-            return
-        pairs = self._pairs(json)
-        if pairs is not None and isinstance(live, MutableMapping):
-            self._mapping(live, pairs, path)
+            return True
+        if not can_become(live, json, self._tensors):
+            return False
+        _, first = self._contents.setdefault(place_of(live), (live, json))
+        if first is not json:  # held twice, and written once. Where two places held two things, this one gets a new one
+            return is_same(first, json, self._tensors)
+        if isinstance(live, MutableMapping):
+            self._mapping(live, self._pairs(json) or {}, path)
         elif isinstance(json, list) and isinstance(live, MutableSequence):
             self._sequence(live, json, path)
+        elif "$ndarray" in json and isinstance(live, np.ndarray):
+            self._writes.append(partial(self._tensors[json["$ndarray"]].write_over_array, live))
         else:
-            value = self._tuple(live, json, path) if isinstance(live, tuple) else self._maker.value(json, live)
-            self._writes.append(lambda: parent.__setitem__(key, value))
+            self._writes.append(partial(fill, live, self._maker.value(json, None), path))
+        return True
 
     def _pairs(self, json: Json) -> dict[Any, Json] | None:
         """A mapping's items, whichever of its forms it was stored in; None for everything else."""
@@ -115,23 +143,10 @@ class Matcher:
         tag = next(iter(json), "")
         if len(json) != 1 or not tag.startswith("$"):
             return json
-        if tag not in KEYED:
+        if tag not in PAIRS:
             return None
         pairs = json[tag][1] if tag == "$default" else json[tag]
         return {self._maker.value(k, None): item for k, item in pairs}
-
-    def _tuple(self, live: tuple[Any, ...], json: Json, path: str) -> object:
-        """A tuple cannot be changed: members that take their state in place stay, the others are new."""
-        items = json.get("$tuple") if isinstance(json, dict) else None
-        if items is None or len(items) != len(live):
-            return self._maker.value(json, live)
-        members = zip(live, items, range(len(live)), strict=True)
-        return tuple(
-            member
-            if isinstance(item, dict) and self._object(member, item, child(path, i))
-            else self._maker.value(item, member)
-            for member, item, i in members
-        )
 
     def _object(self, live: object, json: Mapping[str, Json], path: str) -> bool:
         """Match live objects that take their state in place; False for everything else."""
@@ -180,8 +195,18 @@ class Matcher:
             else:
                 value = self._maker.value(item, None)
                 self._writes.append(lambda key=key, value=value: live.__setitem__(key, value))  # type: ignore[misc]
-        for key in [k for k in live if k not in json]:
+        new = [key for key in live if key not in json]
+        gone = [key for key in new if is_data(live[key])]
+        for key in [k for k in new if not is_data(live[k])]:
             log.warning("restore.default %s was not saved; its value stays", self._member(path, key))
+        if gone:
+            names = ", ".join(self._member(path, key) for key in gone[:4]) + ", …" * (len(gone) > 4)
+            log.warning(
+                "restore.removed %s comes back as it was saved, without %d of its keys now: %s. What a new version of the "
+                "program adds there is set after restore()",
+                path, len(gone), names,
+            )  # fmt: skip
+            self._writes.append(partial(take_out, live, gone))
         self._orders.append(lambda: put_in_order(live, json))
 
     def _member(self, path: str, key: object) -> str:
@@ -192,14 +217,8 @@ class Matcher:
         for i, item in enumerate(json[: len(live)]):
             self._into(live, i, item, child(path, i))
         rest = [self._maker.value(item, None) for item in json[len(live) :]]
-        length = len(json)
-
-        def resize() -> None:
-            del live[length:]
-            live.extend(rest)
-
-        if length != len(live):
-            self._writes.append(resize)
+        if len(json) != len(live):
+            self._writes.append(partial(resize, live, min(len(json), len(live)), rest))
 
     # -- tensors, modules, optimizers ----------------------------------------------------------------------------
 
@@ -302,7 +321,7 @@ class Matcher:
         """The state of one parameter: new, but for the tensors it has already that can take the saved bits in place."""
         pairs = self._pairs(json)
         live = state.get(parameter, {})  # never indexed: that would create an entry
-        if pairs is None or type(live) is not dict or any(tag in json for tag in KEYED):
+        if pairs is None or type(live) is not dict or any(tag in json for tag in PAIRS):
             return self._maker.value(json, None, parameter)
         entry: dict[Any, object] = {}
         for key, item in pairs.items():

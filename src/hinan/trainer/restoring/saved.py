@@ -65,6 +65,11 @@ class SavedTensor:
         with self._room():
             return self._view.numpy().copy()
 
+    @property
+    def dtype_and_shape_as_array(self) -> tuple[np.dtype[Any], tuple[int, ...]]:
+        """What it is like to NumPy. Of tensors that were saved from an array alone: torch has dtypes that NumPy lacks."""
+        return self._view.numpy().dtype, tuple(self.shape)
+
     @contextmanager
     def _room(self) -> Iterator[None]:
         """Say which tensor found no room: torch and NumPy say a number of bytes at most."""
@@ -86,8 +91,14 @@ class SavedTensor:
             else:
                 live.copy_(self._view)
 
+    def write_over_array(self, live: np.ndarray[Any, Any]) -> None:
+        """Overwrite a live array of NumPy's with the saved bits, in place."""
+        np.copyto(live, self._view.numpy())
+
     def is_same(self, other: SavedTensor) -> bool:
         """Whether two have the same values, bit for bit."""
+        if (self.dtype, self.shape) != (other.dtype, other.shape):
+            return False
         a, b = (in_order(one._view.contiguous()).reshape(-1).view(torch.uint8) for one in (self, other))
         return torch.equal(a, b)
 

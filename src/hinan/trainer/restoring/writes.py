@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections import OrderedDict, defaultdict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, MutableMapping
 from functools import partial
 from typing import Any
@@ -55,7 +55,7 @@ def put_in_order(live: MutableMapping[Any, Any], keys: Iterable[Any]) -> None:
     if isinstance(live, OrderedDict):
         for key in ordered:
             live.move_to_end(key)
-    elif type(live) in (dict, defaultdict):
+    elif isinstance(live, dict) and type(live) in (dict, defaultdict, Counter):
         whole = {key: item for key, item in live.items() if key not in rank} | {key: live[key] for key in ordered}
-        at_once: list[Callable[[], object]] = [live.clear, partial(live.update, whole)]
+        at_once: list[Callable[[], object]] = [live.clear, partial(dict.update, live, whole)]  # a Counter's own would add
         deque(map(operator.call, at_once), maxlen=0)
