@@ -205,3 +205,81 @@ def test_an_interrupt_leaves_what_the_next_restore_writes_into() -> None:
     while raised_at(count):
         count += 7
     assert count > 100
+
+
+@pytest.mark.parametrize("live", [torch.zeros(0, 2), torch.zeros(5, 2), torch.zeros(()), torch.zeros(2, 3).T])
+@pytest.mark.parametrize(
+    "saved", [torch.ones(3, 2), torch.ones(0), torch.arange(6.0).reshape(2, 3).T, torch.ones(2, 2)[::2]]
+)
+def test_a_tensor_of_the_loop_grows_as_a_list_does(live: torch.Tensor, saved: torch.Tensor) -> None:
+    """In place: the loop may go on with the tensor that it put into the state."""
+    live = live.clone()
+    state = {"mem": live, "deep": {"x": [torch.zeros(1), (torch.zeros(1, dtype=torch.int8),)]}}
+    deep = state["deep"]["x"]
+    inner, last = deep[0], deep[1][0]
+    through({"mem": saved, "deep": {"x": [torch.ones(4), (torch.ones(3, dtype=torch.int8),)]}}, state)
+    assert state["mem"] is live and live.shape == saved.shape and torch.equal(live, saved)
+    assert deep[0] is inner and inner.tolist() == [1, 1, 1, 1]
+    assert deep[1][0] is last and last.tolist() == [1, 1, 1]
+    live.resize_(100)  # its storage is its own
+
+
+def looked_into(make: Any) -> dict[str, Any]:
+    live = torch.zeros(4)
+    return {"mem": live, "other": make(live)}
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: {"mem": torch.zeros(4, dtype=torch.float64), "other": 0},
+        lambda: {"mem": torch.zeros(4, requires_grad=True), "other": 0},
+        lambda: {"mem": torch.nn.Parameter(torch.zeros(4)), "other": 0},
+        lambda: {"mem": torch.zeros(8)[:4], "other": 0},
+        lambda: {"mem": torch.zeros(2, 2).view(4), "other": 0},
+        lambda: {"mem": torch.from_numpy(np.zeros(4, np.float32)), "other": 0},
+        lambda: {"mem": torch.zeros(4).share_memory_(), "other": 0},
+        lambda: {"mem": torch.zeros(4, dtype=torch.complex64).imag, "other": 0},
+        lambda: looked_into(lambda live: {"again": live}),
+        lambda: looked_into(lambda live: live[:2]),
+        lambda: looked_into(lambda live: with_buffer(live)),
+        lambda: looked_into(lambda live: with_moment(live)),
+    ],
+)
+def test_a_tensor_whose_bytes_others_look_at_keeps_its_shape(make: Any) -> None:
+    live = make()
+    before = live["mem"].clone()
+    image, small, _ = evacuate({"mem": torch.ones(3), "other": live["other"]})
+    with pytest.raises(StructureError, match=r"mem was saved as .*\(3,\) and is .*\(4,\) now"):
+        install(image, small, live)
+    assert torch.equal(live["mem"], before)
+
+
+def with_buffer(tensor: torch.Tensor) -> torch.nn.Module:
+    module = torch.nn.Linear(1, 1)
+    module.register_buffer("memory", tensor)
+    return module
+
+
+def with_moment(tensor: torch.Tensor) -> torch.optim.Optimizer:
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(4))], momentum=0.9)
+    optimizer.state[optimizer.param_groups[0]["params"][0]] = {"momentum_buffer": tensor}
+    return optimizer
+
+
+def test_tensors_that_shared_bytes_keep_their_shape() -> None:
+    """What looked into one another when it was saved would not do so any more."""
+    saved = torch.ones(3)
+    with pytest.raises(StructureError, match="nothing is cast or reshaped"):
+        through({"a": saved, "b": saved[:2]}, {"a": torch.zeros(1), "b": torch.zeros(2)})
+
+
+def test_other_tensors_of_the_state_keep_their_shape() -> None:
+    """Those of modules, and options of optimizers."""
+    for key in ("model", "optim"):
+        states = [{"model": with_buffer(torch.zeros(n)), "optim": with_moment(torch.zeros(4))} for n in (3, 4)]
+        for n, state in enumerate(states):
+            state["optim"].param_groups[0]["scale"] = torch.zeros(3 + n)
+        saved, live = ({key: state[key]} for state in states)
+        with pytest.raises(StructureError, match="nothing is cast or reshaped"):
+            through(saved, live)
