@@ -384,24 +384,6 @@ def test_tensors_that_only_look_like_the_modules_own_are_kept_as_they_are() -> N
     assert tensors["m.none"] is model.none
 
 
-def test_what_an_optimizer_trains_and_nobody_keeps_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    """Its moments come back beside fresh weights. Frozen parts, and those that are kept in another form, are not meant."""
-    model = Lora()
-    state = {"m": model, "o": torch.optim.AdamW(model.parameters())}
-    capture = Capture(state)
-    for _ in range(3):
-        capture.take()
-    assert [r.message for r in caplog.records if "trains" in r.message] == [
-        "o trains m.base.weight and 1 more, which the state_dict() of the module leaves out: a resumed run begins it anew, "
-        "beside the moments of the old one. Let its state_dict() give it"
-    ]
-    caplog.clear()
-    for other in (Lora(), NoArgumentsFlat(), Frozen()):
-        trained = [p for p in other.parameters() if p.requires_grad]
-        Capture({"m": other, "o": torch.optim.AdamW(trained)}).take()
-    assert not [r for r in caplog.records if "trains" in r.message]
-
-
 class NoArguments(nn.Module):
     """Legal for the module at the top: torch gives arguments to children alone."""
 

@@ -28,7 +28,7 @@ def evacuate(state: dict[str, Any], port: DevicePort | None = None) -> tuple[byt
     copying = Copying(slot)
     enqueue(copying, plan, lanes(plan, lambda device: chosen), captured.tensors, lambda device: chosen)
     copying.join()
-    small = Inventory(state).small(captured.values, captured.tensors, plan.header_sum)
+    small = Inventory(state).small(captured, plan.header_sum)
     return image, msgspec.json.decode(msgspec.json.encode(small)), plan
 
 

@@ -174,6 +174,38 @@ def test_module_hooks_and_extra_state() -> None:
     assert (bits(a.weight), b.note) == (bits(b.weight), "saved")
 
 
+def test_an_extra_state_that_was_not_saved_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    class Extra(torch.nn.Linear):
+        def get_extra_state(self) -> Any:
+            return 3
+
+        def set_extra_state(self, state: Any) -> None:
+            raise AssertionError
+
+    with caplog.at_level(logging.WARNING, "hinan"):
+        through({"m": torch.nn.Sequential(torch.nn.Linear(2, 2))}, {"m": torch.nn.Sequential(Extra(2, 2))})
+    assert [r.message for r in caplog.records] == ["restore.default m.0._extra_state was not saved; its value stays"]
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_tie_that_is_gone_is_said(tied: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """Both get its values, and training would part them."""
+
+    def make(tied: bool) -> torch.nn.Module:
+        model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+        if tied:
+            model[1].weight, model[1].bias = model[0].weight, model[0].bias
+        return model
+
+    saved, live = make(tied=True), make(tied)
+    with caplog.at_level(logging.WARNING, "hinan"):
+        through({"m": saved, "row": saved[0].weight[0]}, {"m": live, "row": live[0].weight[0]})
+    assert bits(live[1].weight) == bits(saved[0].weight)
+    assert [r.message.partition(";")[0] for r in caplog.records] == [
+        "restore.untied m.0.weight and m.1.weight were one tensor when they were saved, and are two now (2 such pairs)"
+    ] * (not tied)
+
+
 @pytest.mark.parametrize("overlap", [False, True])
 def test_copies_in_two_threads_are_those_of_one(overlap: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Large copies are shared by two threads; live tensors in one storage are written in order, by one."""

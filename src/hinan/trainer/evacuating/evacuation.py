@@ -200,7 +200,7 @@ class Evacuation:
         enqueue(copying, plan, lanes, captured.tensors, self._port)
         meanwhile = moved(at_once)
         # The values are of this moment: they are made text before the trainer goes on, as the ungated copies are.
-        small = self._inventory.small(captured.values, captured.tensors, plan.header_sum)
+        small = self._inventory.small(captured, plan.header_sum)
         text = msgspec.Raw(msgspec.json.encode(small))
 
         def end(flight: Flight) -> None:

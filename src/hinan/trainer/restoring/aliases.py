@@ -46,6 +46,18 @@ def share_again(
                 known.append((name, tensor))
 
 
+def parted(placed: Mapping[str, torch.Tensor], location: Callable[[str], TensorView]) -> list[tuple[str, str]]:
+    """Names that were one tensor when they were saved, and have bytes of their own now.
+
+    Args:
+        placed: live tensors that the restore writes, by name.
+        location: where a name lies in its entry of the image.
+    """
+    first: dict[TensorView, str] = {}
+    pairs = [(first.setdefault(location(name), name), name) for name, tensor in placed.items() if tensor.numel()]
+    return [(a, b) for a, b in pairs if placed[a].data_ptr() != placed[b].data_ptr()]
+
+
 def _join(name: str, tensor: torch.Tensor, known: Sequence[Named], location: Callable[[str], TensorView]) -> bool:
     """Make a new tensor the same as, or a view of the storage of, one that is known to hold its bytes."""
     at = location(name)

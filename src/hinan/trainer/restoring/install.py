@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import logging
 import operator
-from collections.abc import Callable, Mapping, MutableMapping, MutableSequence
+from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, Sequence
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
@@ -19,7 +19,7 @@ from torch import nn
 
 from hinan.core.errors import StructureError
 from hinan.formats.values import Json, child
-from hinan.trainer.restoring.aliases import share_again
+from hinan.trainer.restoring.aliases import parted, share_again
 from hinan.trainer.restoring.differences import (
     refuse_other_groups,
     refuse_other_keys,
@@ -94,6 +94,7 @@ class Matcher:
         settle(self._moments, self._tensors, self._storages, self._maker.new_tensor)
         if self._tensors.shared:
             share_again(self._maker.new, self._placed, self._tensors.location, self._tensors.whole)
+            self._say_untied(parted(self._placed, self._tensors.location))
         if self._load_themselves:
             before = holders(state)
             self._writes.append(lambda: refuse_parted(before, holders(state), self._load_themselves))
@@ -262,6 +263,15 @@ class Matcher:
         assert isinstance(copies, Copies)
         return copies
 
+    def _say_untied(self, pairs: Sequence[tuple[str, str]]) -> None:
+        """Both get the saved values, and training may part them."""
+        for one, other in pairs[:1]:
+            log.warning(
+                "restore.untied %s and %s were one tensor when they were saved, and are two now (%d such pairs); both get "
+                "its values. If they should go on as one, tie them before restore()",
+                one, other, len(pairs),
+            )  # fmt: skip
+
     def _same_twice(self, first: str, second: str, path: str) -> None:
         """Two names for one live place (a tie): the saved values must agree."""
         if first != second and not self._tensors[first].is_same(self._tensors[second]):
@@ -279,6 +289,9 @@ class Matcher:
             [*filter(names.is_loaded_by_torch, saved), *names.untaken_extras([*saved, *json["extras"]])],
             [n for n in filter(names.is_loaded_by_torch, tensors) if n in saved or not names.may_leave_out],
         )
+        refuse_other_names(path, saved, tensors)
+        for name in extras.keys() - json["extras"].keys():
+            log.warning("restore.default %s.%s was not saved; its value stays", path, name)
         for name in saved:
             full = f"{path}.{name}"
             if names.is_its_own(name) and self._is_written(names, name, self._tensors[full], tensors[name]):

@@ -70,6 +70,7 @@ class Captured:
         values: plain values, as typed JSON by key of the state.
         parameters: gates by identity of the parameter; how an optimizer that steps is recognised.
         optimizers: the state's optimizers by path.
+        words: typed JSON of what objects have said in words of their own: nobody else can tell what is in there.
     """
 
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
@@ -77,6 +78,7 @@ class Captured:
     values: dict[str, Json] = field(default_factory=dict)
     parameters: dict[int, tuple[str, ...]] = field(default_factory=dict)
     optimizers: dict[str, torch.optim.Optimizer] = field(default_factory=dict)
+    words: list[Json] = field(default_factory=list)
 
 
 class Capture:
@@ -106,7 +108,7 @@ class Capture:
             # After the walk: only now all optimizers of the state, and so all owners, are known.
             found.gates[name] = found.parameters.get(id(parameter), (BY_HAND,) if parameter.requires_grad else ())
         self._trainable = []
-        self._warned.of_untaken(found.optimizers, found.tensors, found.parameters, self._known)
+        self._warned.of_unkept(self.state, found.optimizers, found.parameters, found.tensors, found.words)
         if len(self._leaves) + len(self._many_known) > 2 * len(found.tensors) + SPARE_NAMES:
             self._leaves, self._many_known = {}, {}  # names that are gone: a state may be keyed by what never comes again
         return found
@@ -156,6 +158,8 @@ class Capture:
         if codec is not None:
             encoded = said(path, value, f"the encode() of its codec {codec.name!r}", partial(codec.encode, value))
             return {"$codec": [codec.name, self._encode(found, path, encoded)]}
+            found.words.append(encoded := self._encode(found, path, codec.encode(value)))
+            return {"$codec": [codec.name, encoded]}
         if keeps_position(value):
             refuse_unloadable_object(path, value)
             position = said(path, value, "its state_dict()", partial(loader_values, value))
@@ -165,6 +169,9 @@ class Capture:
             before = len(found.tensors)
             with self._makes_anew(path):
                 json = {"$stateful": self._encode(found, path, said(path, value, "its state_dict()", value.state_dict))}
+                json = {"$stateful": self._encode(found, path, value.state_dict())}
+            if not type(value).__module__.startswith("torch."):  # schedulers have no weights
+                found.words.append(json)
             if hasattr(value, "step") and hasattr(value, "zero_grad"):  # an optimizer that torch does not know
                 found.gates |= dict.fromkeys(list(found.tensors)[before:], (BY_HAND,))
             return json
@@ -210,6 +217,10 @@ class Capture:
         if names.is_plain:
             refuse_unset_extras(path, bare, extras)
         kept = {name: self._extra(found, f"{path}.{name}", value) for name, value in extras.items()}
+        kept = {name: self._encode(found, f"{path}.{name}", value) for name, value in extras.items()}
+        found.words.append(kept)
+        if not names.is_plain:
+            found.words += [{"$tensor": [f"{path}.{name}"]} for name in tensors if not names.is_its_own(name)]
         return {"$module": {"tensors": list(tensors), "extras": kept}}
 
     def _extra(self, found: Captured, path: str, value: object) -> Json:
@@ -243,6 +254,7 @@ class Capture:
         if not is_plain(optimizer):
             refuse_unloadable_object(path, optimizer)
             words = self._encode(found, path, said_by(optimizer, path))
+            found.words.append(said := self._encode(found, path, said_by(optimizer, path)))
             new = itertools.islice(found.tensors, before, None)
             found.gates |= dict.fromkeys(filter(is_moved_by_step, new), (path,))
             parameters = [{"params": [names[id(p)] for p in group["params"]]} for group in optimizer.param_groups]

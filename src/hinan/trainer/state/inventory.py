@@ -9,13 +9,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import nn
 
 from hinan.formats.values import Json, encode_value
-from hinan.trainer.state.modules import unwrap
-from hinan.trainer.state.naming import optimizer_names, optimizers_of, parameter_names
+from hinan.trainer.state.capture import Captured
+from hinan.trainer.state.naming import modules_of, optimizer_names, optimizers_of, parameter_names
 from hinan.trainer.state.outside import bytes_of, named_entries
 from hinan.trainer.state.rng import rng_state
+from hinan.trainer.state.unkept import unkept
+
+MOST_NAMED = 64
+"""Tensors that are left out and named one by one; this list is written at every evacuation."""
 
 
 class Inventory:
@@ -27,18 +30,17 @@ class Inventory:
         self._left: list[tuple[str, int]] = []
         self._host_bytes = 0
 
-    def small(self, values: Mapping[str, Json], tensors: Mapping[str, torch.Tensor], layout: str) -> dict[str, Json]:
+    def small(self, captured: Captured, layout: str) -> dict[str, Json]:
         """All small values of one evacuation.
 
         Args:
-            values: the state's plain values.
             layout: sum of the image's header; what was left out is counted again when it has changed.
         """
         if layout != self._layout:
-            self._layout, self._left = layout, left_out(self._state)
-            self._host_bytes = storage_bytes(tensors) + sum(size for _, size in self._left)
+            self._layout, self._left = layout, left_out(self._state, captured)
+            self._host_bytes = storage_bytes(captured.tensors) + sum(size for _, size in self._left)
         return {
-            "state": values,
+            "state": captured.values,
             "rng": encode_value(rng_state(), lambda path, value: None, "rng"),
             "left": self._left,
             "device_memory_bytes": self._memory_in_use(),
@@ -49,26 +51,24 @@ class Inventory:
         return int(torch.accelerator.memory_allocated()) if torch.accelerator.is_available() else self._host_bytes
 
 
-def left_out(state: Mapping[str, Any]) -> list[tuple[str, int]]:
-    """What no restart needs: a module's gradients (one sum a module) and buffers that are not persistent, and what an
-    optimizer still holds of parameters that are nobody's (`outside`)."""
+def left_out(state: Mapping[str, Any], captured: Captured) -> list[tuple[str, int]]:
+    """What is not in the image, with its bytes: gradients (one sum a module), what an optimizer still holds of parameters
+    that are nobody's (`outside`), and tensors of modules and optimizers that nobody keeps (`unkept`)."""
     left: list[tuple[str, int]] = []
     known = parameter_names(state)
     for path, optimizer in optimizers_of(state):
         _, entries = named_entries(optimizer, optimizer_names(optimizer, known), known)
         left += [(f"{path} (state of parameters in none of its groups)", bytes_of(entries))] if entries else []
-    for key, value in state.items():
-        if isinstance(value, nn.Module):
-            bare = unwrap(value)
-            grads = sum(_held_bytes(p.grad) for p in bare.parameters() if p.grad is not None)
-            left += [(f"{key} (gradients)", grads)] if grads else []
-            left += [
-                (f"{key}.{prefix}.{name}" if prefix else f"{key}.{name}", tensor.nbytes)
-                for prefix, module in bare.named_modules()
-                for name in module._non_persistent_buffers_set
-                if (tensor := module._buffers[name]) is not None
-            ]
-    return left
+    seen: set[int] = set()
+    for path, module in modules_of(state):
+        parameters = {id(p): p for p in module.parameters() if p.grad is not None and id(p) not in seen}
+        seen |= parameters.keys()
+        grads = sum(_held_bytes(p.grad) for p in parameters.values() if p.grad is not None)
+        left += [(f"{path} (gradients)", grads)] if grads else []
+    others = list(unkept(state, captured.tensors, captured.words).values())
+    left += [(name, tensor.nbytes) for name, tensor in others[:MOST_NAMED]]
+    rest = sum(tensor.nbytes for _, tensor in others[MOST_NAMED:])
+    return [*left, (f"{len(others) - MOST_NAMED} more tensors", rest)] if rest else left
 
 
 def _held_bytes(gradient: torch.Tensor) -> int:

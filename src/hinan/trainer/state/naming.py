@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -12,17 +12,29 @@ from torch import nn
 from hinan.formats.values import child
 from hinan.trainer.state.modules import unwrap
 
+Kind = TypeVar("Kind")
+
 
 def optimizers_of(state: object, path: str = "") -> Iterator[tuple[str, torch.optim.Optimizer]]:
     """The optimizers in containers of a state, each with the path that a capture gives it. Asks no `state_dict()`."""
-    if isinstance(state, torch.optim.Optimizer):
+    return _objects(state, path, torch.optim.Optimizer)
+
+
+def modules_of(state: object, path: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """The modules in containers of a state, wrapped as they are, likewise."""
+    return _objects(state, path, nn.Module)
+
+
+def _objects(state: object, path: str, kind: type[Kind]) -> Iterator[tuple[str, Kind]]:
+    if isinstance(state, kind):
         yield path, state
     elif isinstance(state, Mapping):
         for i, (key, value) in enumerate(state.items()):
-            yield from optimizers_of(value, child(path, i if isinstance(key, torch.Tensor) else key) if path else str(key))
+            at = child(path, i if isinstance(key, torch.Tensor) else key) if path else str(key)
+            yield from _objects(value, at, kind)
     elif isinstance(state, list | tuple):
         for i, value in enumerate(state):
-            yield from optimizers_of(value, child(path, i))
+            yield from _objects(value, child(path, i), kind)
 
 
 def parameter_names(state: Mapping[str, Any]) -> dict[int, str]:

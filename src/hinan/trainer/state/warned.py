@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 
+from hinan.formats.values import Json
 from hinan.trainer.state.naming import parameters_of
+from hinan.trainer.state.unkept import unkept
 
 log = logging.getLogger("hinan")
 
@@ -18,7 +21,8 @@ class Warned:
     def __init__(self) -> None:
         self._outside: set[str] = set()
         self._classes: set[str] = set()
-        self._parameters = 0
+        self._unkept: set[tuple[str, str]] = set()
+        self._look: object = None
 
     def of_moments_outside(self, optimizer: str, count: int) -> None:
         """Once an optimizer: what it does now does not need them, but what the loop does later might."""
@@ -42,30 +46,38 @@ class Warned:
             path, type(tensor).__qualname__, owner, owner,
         )  # fmt: skip
 
-    def of_untaken(
+    def of_unkept(
         self,
+        state: Mapping[str, Any],
         optimizers: Mapping[str, torch.optim.Optimizer],
-        tensors: Mapping[str, torch.Tensor],
-        parameters: Mapping[int, object],
-        known: Mapping[int, str],
+        trained: Mapping[int, object],
+        kept: Mapping[str, torch.Tensor],
+        words: Iterable[Json],
     ) -> None:
-        """Parameters that an optimizer trains, and whose module leaves them out of its own `state_dict`.
+        """What an optimizer trains and nobody keeps (`unkept`): once an optimizer and tensor. Frozen ones are not meant.
 
         Args:
-            tensors: what is kept, by name.
-            parameters: those of all optimizers, by identity; it is looked again when their number changes.
-            known: names of all modules' parameters, by identity.
+            trained: the parameters of all optimizers, by identity.
+            kept: the tensors in the image, by name.
+            words: what objects have said in words of their own.
         """
-        if len(parameters) == self._parameters:
+        # Almost always none: parameters are kept as they are. All else is looked at only when something has changed.
+        others = trained.keys() - set(map(id, kept.values()))
+        if not others:
             return
-        self._parameters = len(parameters)
-        kept = {tensor.untyped_storage().data_ptr() for tensor in tensors.values()}
-        for path, optimizer in optimizers.items():
-            named = ((known.get(id(p)), p) for p in parameters_of(optimizer))
-            left = [n for n, p in named if n and n not in tensors and p.untyped_storage().data_ptr() not in kept]
-            if left:
+        in_groups = {path: [p for p in parameters_of(o) if id(p) in others] for path, o in optimizers.items()}
+        look = list(kept), {path: [(id(p), p.requires_grad) for p in found] for path, found in in_groups.items()}
+        if look == self._look:
+            return
+        self._look = look
+        missing = unkept(state, kept, words)
+        for path, found in in_groups.items():
+            names = [missing[id(p)][0] for p in found if p.requires_grad and id(p) in missing]
+            if new := [name.removeprefix(f"{path}: ") for name in names if (path, name) not in self._unkept]:
+                self._unkept.update((path, name) for name in names)
                 log.warning(
-                    "%s trains %s%s, which the state_dict() of the module leaves out: a resumed run begins it anew, beside "
-                    "the moments of the old one. Let its state_dict() give it",
-                    path, left[0], f" and {len(left) - 1} more" if left[1:] else "",
+                    "%s trains %s%s, and neither that nor its memory is kept under any name. Unless the program brings it "
+                    "back itself, a resumed run begins it anew, beside the moments of the old one. Put it into the state, "
+                    "or let the state_dict() of its module give it",
+                    path, new[0], f" and {len(new) - 1} more" if new[1:] else "",
                 )  # fmt: skip
