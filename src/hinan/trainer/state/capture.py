@@ -107,8 +107,10 @@ class Capture:
         for name, parameter in self._trainable:
             # After the walk: only now all optimizers of the state, and so all owners, are known.
             found.gates[name] = found.parameters.get(id(parameter), (BY_HAND,) if parameter.requires_grad else ())
+        others = found.parameters.keys() - {id(parameter) for _, parameter in self._trainable}
         self._trainable = []
-        self._warned.of_unkept(self.state, found.optimizers, found.parameters, found.tensors, found.words)
+        if others:  # almost never: modules give their parameters as they are
+            self._warned.of_unkept(self.state, found.optimizers, others, found.tensors, found.words)
         if len(self._leaves) + len(self._many_known) > 2 * len(found.tensors) + SPARE_NAMES:
             self._leaves, self._many_known = {}, {}  # names that are gone: a state may be keyed by what never comes again
         return found

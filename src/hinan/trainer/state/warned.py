@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 import torch
@@ -50,22 +50,20 @@ class Warned:
         self,
         state: Mapping[str, Any],
         optimizers: Mapping[str, torch.optim.Optimizer],
-        trained: Mapping[int, object],
+        others: Set[int],
         kept: Mapping[str, torch.Tensor],
         words: Iterable[Json],
     ) -> None:
         """What an optimizer trains and nobody keeps (`unkept`): once an optimizer and tensor. Frozen ones are not meant.
 
         Args:
-            trained: the parameters of all optimizers, by identity.
+            others: identities of parameters of optimizers that no module of the state gives as they are.
             kept: the tensors in the image, by name.
             words: what objects have said in words of their own.
         """
-        # Almost always none: parameters are kept as they are. All else is looked at only when something has changed.
-        others = trained.keys() - set(map(id, kept.values()))
-        if not others:
-            return
+        others = others - set(map(id, kept.values()))
         in_groups = {path: [p for p in parameters_of(o) if id(p) in others] for path, o in optimizers.items()}
+        # Looked at only when something has changed: it takes longer than the rest of a capture.
         look = list(kept), {path: [(id(p), p.requires_grad) for p in found] for path, found in in_groups.items()}
         if look == self._look:
             return
