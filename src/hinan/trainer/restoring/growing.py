@@ -6,13 +6,13 @@ else looks at its bytes. All others keep the shape that the program gave them; s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import torch
 
 from hinan.trainer.restoring.holders import holders
 from hinan.trainer.restoring.saved import SavedTensor
-from hinan.trainer.state.naming import optimizers_of
+from hinan.trainer.state.naming import moments_of
 from hinan.trainer.state.supported import is_supported
 
 
@@ -33,17 +33,10 @@ def is_alone(path: str, live: torch.Tensor, state: Mapping[str, object]) -> bool
     at = holders(state)
     storage = live.untyped_storage()._cdata
     others = (tensor for place, tensor in at.items() if place != path)
-    known = (t for t in (*others, *_moments(state)) if is_supported(t))
+    known = (t for t in (*others, *moments_of(state)) if is_supported(t))
     return at.get(path) is live and all(t.untyped_storage()._cdata != storage for t in known)
 
 
 def take_storage(live: torch.Tensor, new: torch.Tensor) -> None:
     """Let a tensor be what another one is; all in one call."""
     live.set_(new.untyped_storage(), new.storage_offset(), new.shape, new.stride())
-
-
-def _moments(state: Mapping[str, object]) -> Iterator[torch.Tensor]:
-    for _, optimizer in optimizers_of(state):
-        for entry in optimizer.state.values():
-            members = entry.values() if isinstance(entry, dict) else (entry,)
-            yield from (member for member in members if isinstance(member, torch.Tensor))

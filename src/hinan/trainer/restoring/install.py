@@ -201,10 +201,10 @@ class Matcher:
             else:
                 value = self._maker.value(item, None)
                 self._writes.append(lambda key=key, value=value: live.__setitem__(key, value))  # type: ignore[misc]
-        new = [key for key in live if key not in json]
-        gone = [key for key in new if is_data(live[key])]
-        for key in [k for k in new if not is_data(live[k])]:
+        new = {key: is_data(item) for key, item in live.items() if key not in json}
+        for key in [key for key, data in new.items() if not data]:
             log.warning("restore.default %s was not saved; its value stays", self._member(path, key))
+        gone = [key for key, data in new.items() if data]
         if gone:
             names = ", ".join(self._member(path, key) for key in gone[:4]) + ", …" * (len(gone) > 4)
             log.warning(

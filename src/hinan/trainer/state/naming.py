@@ -25,6 +25,14 @@ def modules_of(state: object, path: str = "") -> Iterator[tuple[str, nn.Module]]
     return _objects(state, path, nn.Module)
 
 
+def moments_of(state: object) -> Iterator[torch.Tensor]:
+    """The tensors in the state of all its optimizers."""
+    for _, optimizer in optimizers_of(state):
+        for entry in optimizer.state.values():
+            members = entry.values() if isinstance(entry, dict) else (entry,)
+            yield from (member for member in members if isinstance(member, torch.Tensor))
+
+
 def _objects(state: object, path: str, kind: type[Kind]) -> Iterator[tuple[str, Kind]]:
     if isinstance(state, kind):
         yield path, state

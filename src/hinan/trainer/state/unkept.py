@@ -9,7 +9,7 @@ nobody else can tell. So nothing is said of a tensor that has no more elements t
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Any
 
@@ -18,7 +18,7 @@ import torch
 from hinan.formats.values import Json
 from hinan.trainer.state.layout import extent_bytes, has_its_bytes
 from hinan.trainer.state.modules import unwrap
-from hinan.trainer.state.naming import modules_of, optimizers_of
+from hinan.trainer.state.naming import modules_of, moments_of, optimizers_of
 from hinan.trainer.state.supported import is_supported
 
 Named = tuple[str, torch.Tensor]
@@ -60,7 +60,7 @@ def unkept(state: Mapping[str, Any], kept: Mapping[str, torch.Tensor], words: It
     missing = {i: (n, t) for i, (n, t) in named.items() if _has_memory(t) and not memory.holds(t)}
     if not missing:
         return {}
-    known = Memory(chain((tensor for _, tensor in named.values()), _moments(state)))
+    known = Memory(chain((tensor for _, tensor in named.values()), moments_of(state)))
     copies = sum(_elements(said, kept, known) for said in words)
     return {identity: (name, tensor) for identity, (name, tensor) in missing.items() if tensor.numel() > copies}
 
@@ -82,13 +82,6 @@ def names_of(state: Mapping[str, Any]) -> dict[int, Named]:
 
 def _has_memory(tensor: torch.Tensor) -> bool:
     return is_supported(tensor) and tensor.numel() > 0 and has_its_bytes(tensor)
-
-
-def _moments(state: Mapping[str, Any]) -> Iterator[torch.Tensor]:
-    for _, optimizer in optimizers_of(state):
-        for entry in optimizer.state.values():
-            members = entry.values() if isinstance(entry, dict) else (entry,)
-            yield from (member for member in members if isinstance(member, torch.Tensor))
 
 
 def _elements(said: Json, kept: Mapping[str, torch.Tensor], known: Memory) -> int:
