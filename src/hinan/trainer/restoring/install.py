@@ -32,8 +32,8 @@ from hinan.trainer.restoring.holders import holders, refuse_parted
 from hinan.trainer.restoring.loading import loads
 from hinan.trainer.restoring.making import Maker, kind_of, says_its_path
 from hinan.trainer.restoring.moments import Moment, settle
-from hinan.trainer.restoring.saved import SavedTensor, SavedTensors
 from hinan.trainer.restoring.plain import PAIRS, can_become, fill, is_data, is_same, place_of, resize, take_out
+from hinan.trainer.restoring.saved import SavedTensor, SavedTensors
 from hinan.trainer.restoring.writes import Copies, put_in_order
 from hinan.trainer.state.loader import keeps_position, load_loader
 from hinan.trainer.state.loading_optimizers import load
@@ -289,7 +289,6 @@ class Matcher:
             [*filter(names.is_loaded_by_torch, saved), *names.untaken_extras([*saved, *json["extras"]])],
             [n for n in filter(names.is_loaded_by_torch, tensors) if n in saved or not names.may_leave_out],
         )
-        refuse_other_names(path, saved, tensors)
         for name in extras.keys() - json["extras"].keys():
             log.warning("restore.default %s.%s was not saved; its value stays", path, name)
         for name in saved:

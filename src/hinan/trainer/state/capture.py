@@ -159,9 +159,8 @@ class Capture:
         codec = codec_for(value)
         if codec is not None:
             encoded = said(path, value, f"the encode() of its codec {codec.name!r}", partial(codec.encode, value))
-            return {"$codec": [codec.name, self._encode(found, path, encoded)]}
-            found.words.append(encoded := self._encode(found, path, codec.encode(value)))
-            return {"$codec": [codec.name, encoded]}
+            found.words.append(words := self._encode(found, path, encoded))
+            return {"$codec": [codec.name, words]}
         if keeps_position(value):
             refuse_unloadable_object(path, value)
             position = said(path, value, "its state_dict()", partial(loader_values, value))
@@ -171,7 +170,6 @@ class Capture:
             before = len(found.tensors)
             with self._makes_anew(path):
                 json = {"$stateful": self._encode(found, path, said(path, value, "its state_dict()", value.state_dict))}
-                json = {"$stateful": self._encode(found, path, value.state_dict())}
             if not type(value).__module__.startswith("torch."):  # schedulers have no weights
                 found.words.append(json)
             if hasattr(value, "step") and hasattr(value, "zero_grad"):  # an optimizer that torch does not know
@@ -216,12 +214,12 @@ class Capture:
             self._tensor(found, full, tensor)
             if type(tensor) is nn.Parameter or isinstance(tensor, nn.Parameter):
                 self._trainable.append((full, tensor))
-        if names.is_plain:
+        is_plain = names.is_plain(tensors)
+        if is_plain:
             refuse_unset_extras(path, bare, extras)
         kept = {name: self._extra(found, f"{path}.{name}", value) for name, value in extras.items()}
-        kept = {name: self._encode(found, f"{path}.{name}", value) for name, value in extras.items()}
         found.words.append(kept)
-        if not names.is_plain:
+        if not is_plain:
             found.words += [{"$tensor": [f"{path}.{name}"]} for name in tensors if not names.is_its_own(name)]
         return {"$module": {"tensors": list(tensors), "extras": kept}}
 
@@ -255,8 +253,7 @@ class Capture:
         before = len(found.tensors)
         if not is_plain(optimizer):
             refuse_unloadable_object(path, optimizer)
-            words = self._encode(found, path, said_by(optimizer, path))
-            found.words.append(said := self._encode(found, path, said_by(optimizer, path)))
+            found.words.append(words := self._encode(found, path, said_by(optimizer, path)))
             new = itertools.islice(found.tensors, before, None)
             found.gates |= dict.fromkeys(filter(is_moved_by_step, new), (path,))
             parameters = [{"params": [names[id(p)] for p in group["params"]]} for group in optimizer.param_groups]
