@@ -27,7 +27,6 @@ from hinan.trainer.restoring.differences import (
     refuse_other_tensor,
     refuse_other_way,
 )
-from hinan.trainer.restoring.growing import can_grow, is_alone, take_storage
 from hinan.trainer.restoring.holders import holders, refuse_parted
 from hinan.trainer.restoring.loading import loads
 from hinan.trainer.restoring.making import Maker, kind_of, says_its_path
@@ -76,7 +75,6 @@ class Matcher:
         self._orders: list[Write] = []
         self._loads: list[Write] = []
         self._moments: list[Moment] = []
-        self._grown: list[tuple[str, torch.Tensor, SavedTensor]] = []
         self._placed: dict[str, torch.Tensor] = {}
 
     def match(self, saved: Mapping[str, Json], state: MutableMapping[str, Any]) -> list[Write]:
@@ -88,9 +86,6 @@ class Matcher:
         refuse_other_keys(saved, state)
         for key, json in saved.items():
             self._into(state, key, json, str(key))
-        for path, live, was in self._grown:
-            if not is_alone(path, live, state):
-                refuse_other_tensor(path, was, live)
         settle(self._moments, self._tensors, self._storages, self._maker.new_tensor)
         if self._tensors.shared:
             share_again(self._maker.new, self._placed, self._tensors.location, self._tensors.whole)
@@ -161,7 +156,7 @@ class Matcher:
         elif "$optimizer" in json and isinstance(live, torch.optim.Optimizer):
             self._optimizer(live, json["$optimizer"], path)
         elif "$tensor" in json and isinstance(live, torch.Tensor):
-            self._bare_tensor(live, json, path)
+            self._tensor(live, json["$tensor"][0], path)
         elif "$generator" in json and isinstance(live, torch.Generator):
             state = torch.frombuffer(bytearray(base64.b64decode(json["$generator"][1])), dtype=torch.uint8)
             self._writes.append(lambda: live.set_state(state))
@@ -227,18 +222,6 @@ class Matcher:
             self._writes.append(partial(resize, live, min(len(json), len(live)), rest))
 
     # -- tensors, modules, optimizers ----------------------------------------------------------------------------
-
-    def _bare_tensor(self, live: torch.Tensor, json: Mapping[str, Json], path: str) -> None:
-        """A tensor of the loop's own, in a container: it may have another shape than it was saved with."""
-        name, device_type, *_ = json["$tensor"]
-        saved = self._tensors[name]
-        was_alone = self._tensors.location(name).entry not in self._tensors.shared
-        if live.device.type != device_type or not was_alone or not can_grow(live, saved):
-            self._tensor(live, name, path)
-            return
-        new = self._maker.new_tensor(json["$tensor"], None if live.device.type == "cpu" else live)
-        self._grown.append((path, live, saved))
-        self._writes.append(partial(take_storage, live, new))
 
     def _tensor(self, live: torch.Tensor, name: str, path: str) -> None:
         saved = self._tensors[name]

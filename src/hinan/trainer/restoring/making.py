@@ -129,8 +129,8 @@ class Maker:
         if self._tensors.shared:
             share_again(made, {}, self._tensors.location, self._tensors.whole)
 
-    def new_tensor(self, saved_as: list[Any], near: torch.Tensor | None) -> torch.Tensor:
-        """A new tensor that becomes part of the state, on another one's device if it was on one."""
+    def new_tensor(self, saved_as: list[Any], near: torch.Tensor) -> torch.Tensor:
+        """A new tensor that becomes part of the state, on a parameter's device if it was on one."""
         return self._tensor(saved_as, near, self.new)
 
     def _made(self, json: Json, live: object, near: torch.Tensor | None, new: list[Named], path: str = "") -> object:
