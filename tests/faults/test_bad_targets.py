@@ -224,10 +224,10 @@ def test_a_new_run_where_the_target_of_a_drain_was(make_job: MakeJob, tmp_path: 
     arena.wipe()
 
 
-def test_a_new_run_names_the_ram_copy_that_it_forsakes(make_job: MakeJob) -> None:
+def test_a_new_run_names_the_ram_copy_that_it_forsakes(make_job: MakeJob, disks: Disks) -> None:
     """The target is deleted while RAM holds a step of its run: the next start begins at 0, as an empty target asks for, but
     says what can no longer be resumed before it is freed."""
-    job = make_job()
+    job = make_job(tmpfs=disks.tmpfs("ram", 256 << 20))  # of its own: any agent beside this one would free that copy, too
     agent = job.start_agent()
     (child,) = job.start(die_at=6, every=3)
     child.wait()

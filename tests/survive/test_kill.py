@@ -49,5 +49,7 @@ def test_host_lost(make_job: MakeJob) -> None:
     job.arena.wipe()
     committed = max(job.committed())
     job.run()
-    assert resumes(job.out)[-1][1:] == (committed, "target")
+    step, source = resumes(job.out)[-1][1:]
+    # What the agent was draining as it died may be whole on the target, and not committed yet: it serves as well.
+    assert (step >= committed, source) == (True, "target")
     assert_same_run(job, reference)
