@@ -100,22 +100,24 @@ def _in_handler(evac: hinan.Evacuator, calls: list[Callable[[], object]]) -> lis
 
 
 def nested(target: str, out: str, **_: Any) -> None:
-    """The handler evacuates and closes, in the middle of evac.step(): both are refused, and the step is held."""
+    """The handler evacuates, closes and waits, in the middle of evac.step(): all are refused, and the step is held."""
     held = _Held()
     evac, model, optimizer = _begin(target, every=1, commit_every=1)
     told: list[str] = []
 
     def handler(*_: object) -> None:
-        told.extend(_in_handler(evac, [evac.evacuate, evac.close]))
+        told.extend(_in_handler(evac, [evac.evacuate, evac.close, first.wait]))
         held.go.set()
 
     signal.signal(signal.SIGALRM, handler)
     _iterate(model, optimizer)
+    evac.step()
+    first = evac.evacuate("committed", 30)
+    _iterate(model, optimizer)
     held.armed = True
     evac.step()
-    assert len(told) == 2 and all("in a signal's handler that interrupted another call" in text for text in told), told
-    assert evac.last is not None and evac.last.held
-    evac.evacuate("committed", 30)
+    assert len(told) == 3 and all("in a signal's handler that interrupted a" in text for text in told), told
+    assert evac.evacuate("committed", 30).held
     evac.close()
     Path(out, "done").touch()
 

@@ -52,6 +52,17 @@ def is_inside(owner: object, codes: Collection[CodeType]) -> bool:
     return False
 
 
+def has_interrupted(owner: object, codes: Collection[CodeType]) -> bool:
+    """Whether this thread stands in a handler of a signal that has interrupted one of these methods of `owner`."""
+    handlers, frame, is_below_handler = _handlers(), sys._getframe(1), False
+    while (outer := frame.f_back) is not None:
+        frame = outer
+        if is_below_handler and frame.f_code in codes and frame.f_locals.get("self") is owner:
+            return True
+        is_below_handler = is_below_handler or frame.f_code in handlers
+    return False
+
+
 def is_in_handler() -> bool:
     """Whether this thread stands in a handler of a signal, or below one."""
     codes, frame = _handlers(), sys._getframe(1)

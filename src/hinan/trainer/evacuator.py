@@ -30,7 +30,7 @@ from hinan.trainer.attempt.liaison import Liaison, Place
 from hinan.trainer.attempt.pace import Pace
 from hinan.trainer.attempt.past import Past, past_of, warn_of_forsaken
 from hinan.trainer.attempt.ranks import RESTORE_TIMEOUT_S, Ranks
-from hinan.trainer.attempt.refusals import mid_iteration, refuse_after_end, refuse_nested
+from hinan.trainer.attempt.refusals import mid_iteration, refuse_after_end, refuse_nested, refuse_wait_in_handler
 from hinan.trainer.attempt.reports import attend
 from hinan.trainer.attempt.start import agree_on_arguments, agree_on_run, mint_attempt, warn_of_shared_store
 from hinan.trainer.attempt.waiting import wait_for
@@ -321,7 +321,7 @@ class Evacuator:
         return self._deferral.decide(self._step, due=due, pending=self._gate.pending_gradients)
 
     def _evacuate(self, commit_at: int) -> Handle:
-        previous, handle = self._last, Handle(StepId(self._identity.attempt, self._step), self._wait_for)
+        previous, handle = self._last, self._new_handle()
         self._late.at_evacuation()
         try:
             self._evacuation.run(handle, commit_at)
@@ -336,6 +336,11 @@ class Evacuator:
         return handle
 
     # -- the agent -----------------------------------------------------------------------------------------------
+
+    def _new_handle(self) -> Handle:
+        return Handle(
+            StepId(self._identity.attempt, self._step), self._wait_for, lambda: refuse_wait_in_handler(self, _CALLS)
+        )
 
     def _wait_for(self, step_id: StepId, moment: str, timeout_s: float) -> None:
         wait_for(self._identity, self._arena, step_id, moment, timeout_s)

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from types import CodeType
 
 from hinan.core.errors import ConfigError
-from hinan.host.signals import is_in_handler, is_inside
+from hinan.host.signals import has_interrupted, is_in_handler, is_inside
 
 
 def refuse_after_end(*, ended: bool, pid: int) -> None:
@@ -36,6 +36,16 @@ def refuse_nested(call: str, owner: object, calls: Collection[CodeType]) -> None
         raise ConfigError(
             f"{call} {where} another call of this Evacuator, which cannot go on meanwhile. Set a flag there, and look at "
             "it behind evac.step()"
+        )
+
+
+def refuse_wait_in_handler(owner: object, calls: Collection[CodeType]) -> None:
+    """Refuse to wait for an evacuation in a signal's handler that has interrupted a call: what is waited for may need what
+    the call below holds."""
+    if has_interrupted(owner, calls):
+        raise ConfigError(
+            "handle.wait() in a signal's handler that interrupted a call of this Evacuator, which cannot go on meanwhile. "
+            "Set a flag there, and look at it behind evac.step()"
         )
 
 

@@ -30,7 +30,11 @@ class Handle:
     every rank's image, and all survive power loss there.
     """
 
-    def __init__(self, step_id: StepId, watch: Watch) -> None:
+    def __init__(self, step_id: StepId, watch: Watch, refuse: Callable[[], None] = lambda: None) -> None:
+        """
+        Args:
+            refuse: raises where waiting would never end.
+        """
         self.step, self.attempt = step_id.step, step_id.attempt
         self.blocked_s = 0.0
         self.image_bytes = 0
@@ -39,7 +43,7 @@ class Handle:
         self.asked_at = time.monotonic()
         self.held_at: float | None = None
         self.lost: str | None = None
-        self._step_id, self._watch, self._pid = step_id, watch, os.getpid()
+        self._step_id, self._watch, self._refuse, self._pid = step_id, watch, refuse, os.getpid()
 
     def __repr__(self) -> str:
         state = f"lost: {self.lost}" if self.lost else "held" if self.held else "copying"
@@ -61,9 +65,10 @@ class Handle:
         Raises:
             SavingError: it was lost; the reason is the message.
             AgentError: not in time.
-            ConfigError: this is a forked child.
+            ConfigError: this is a forked child, or a signal's handler that has interrupted a call of the Evacuator.
         """
         refuse_after_end(ended=False, pid=self._pid)  # in a forked child no thread ends what was under way
+        self._refuse()
         if self.flight is not None:
             if not self.flight.settle(timeout_s):
                 raise AgentError(f"step {self.step} was not held within {timeout_s} s; it may be later")
@@ -85,7 +90,7 @@ class Handle:
         Raises:
             SavingError: it was lost, or could not be committed; the reason is the message.
             AgentError: not in time.
-            ConfigError: there is no such moment (*mirrored* needs a second host, which is not supported yet).
+            ConfigError: as in `settle`, or there is no such moment (*mirrored* needs a second host; not supported yet).
         """
         if moment not in MOMENTS:
             raise ConfigError(f"wait({moment!r}): the moments of an evacuation are {' and '.join(MOMENTS)}")
