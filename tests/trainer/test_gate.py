@@ -107,6 +107,12 @@ def test_parameters_of_no_optimizer_wait_for_the_loop(model: nn.Module) -> None:
     assert gate.earned() == {BY_HAND}
 
 
+@pytest.mark.parametrize("weight", [torch.nn.Parameter(torch.ones(2)), torch.ones(2, requires_grad=True)])
+def test_a_parameter_that_is_in_no_module_waits_for_its_optimizer_too(weight: torch.Tensor) -> None:
+    captured = Capture({"w": weight, "o": torch.optim.SGD([weight], momentum=0.9), "loss": weight.sum()}).take()
+    assert captured.gates == {"w": ("o",)}
+
+
 def test_a_forgotten_gate_is_let_go(model: nn.Module) -> None:
     """Hooks are global; they must not keep an evacuator and its state alive."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -138,6 +138,8 @@ class Capture:
 
     def _leaf(self, found: Captured, is_live: bool, path: str, value: object) -> Json | None:
         if isinstance(value, torch.Tensor):
+            if value.requires_grad and value.is_leaf:
+                self._trainable.append((path, value))
             return self._tensor(found, path, value)
         if isinstance(value, nn.Module):
             return self._module(found, path, value)
