@@ -190,6 +190,40 @@ def test_what_a_dispatch_mode_does_behind_an_operation_belongs_to_it() -> None:
     assert told == [False, 0, True, 1]
 
 
+def test_who_sleeps_in_a_dispatch_mode_has_not_ended_his_operation() -> None:
+    """The write is done, and is counted when the mode returns."""
+    tensor, told, wakes = torch.ones(8), list[object](), threading.Event()
+    mode = Mode(taken())
+    mode._look = lambda: wakes.wait(SOON_S)
+
+    def look() -> None:
+        mode.looks.wait(SOON_S)
+        call = UnderWay(main)
+        told.extend([ends(call, 0.2), tensor._version])
+        wakes.set()
+        told.extend([ends(call), tensor._version])
+
+    main, thread = threading.get_ident(), threading.Thread(target=look, daemon=True)
+    thread.start()
+    with mode:
+        tensor.add_(1)
+    thread.join()
+    assert told == [False, 0, True, 1]
+
+
+def test_a_trainer_that_works_is_not_asked_for_others() -> None:
+    """They may do anything, for as long as they like; he does not wait for them."""
+    until, first = taken(), taken()
+    worker = threading.Thread(target=busy_until_free(until), daemon=True)
+    worker.start()
+    with asked_of(lambda: busy_until_free(first)()) as call:
+        assert not call.has_ended()
+        first.release()
+        assert ends(call)
+    until.release()
+    worker.join()
+
+
 def test_another_thread_that_works_is_waited_for_also_while_the_trainer_sleeps() -> None:
     """He may be waiting for it, and it may write."""
     until = taken()

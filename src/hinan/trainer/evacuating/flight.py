@@ -231,20 +231,20 @@ class Flight:
         """Another thread's optimizer is about to step, and this is the last look: as long as the trainer stands in a call
         that he has begun before the copies ended, it would see nothing of what that writes. Not for long, because he may be
         waiting for the very step."""
-        if self._let_operations_end(GATE_S, self._landed):
+        if self._let_operations_end(GATE_S, self._landed, may_wait=False):
             self._judge()
         elif not self.is_passed:
             self.failure = self.failure or UnseenWrites(
                 "its optimizer stepped in another thread while the loop's own stood in a call that may have written"
             )
 
-    def _let_operations_end(self, at_most_s: float, or_else: Once) -> bool:
+    def _let_operations_end(self, at_most_s: float, or_else: Once, *, may_wait: bool = True) -> bool:
         """A write that tore the copy may be under way still, and not be counted yet; whether none is any more. Nothing to
         wait for once the trainer has passed the gate: he has looked there himself, between two operations.
 
         Bounded by the pauses, not by a clock: that goes on while the process is stopped.
         """
-        under_way, pause_s, left_s = UnderWay(self._trainer), LOOK_AFTER_S, at_most_s
+        under_way, pause_s, left_s = UnderWay(self._trainer, may_wait=may_wait), LOOK_AFTER_S, at_most_s
         while not or_else.is_set():
             if under_way.has_ended():
                 return True

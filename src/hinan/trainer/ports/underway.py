@@ -9,7 +9,7 @@ The thread that matters is the trainer's; but he may be waiting for another one 
   around one long call, the interpreter itself says so: what is left to it as a pending call is done between two
   instructions. (They may be some that the call has called back: nothing counts from before the last look at which it had.)
 - when nobody does anything: it has slept from one look to another, and so have all other threads whose call is not over,
-  and, unless the trainer has come back from his, those that are not Python's. Some of them may work for him.
+  and those that are not Python's: some of them may work for it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from types import FrameType
 from typing import NamedTuple
 
 from hinan.host.tasks import asleep, task_ids
+from hinan.trainer.ports.worker import ours
 
 _CALLED_BACK = frozenset({"__torch_dispatch__", "__torch_function__"})
 """Python that torch runs inside an operation, before it counts that."""
 
-_OURS = __name__.partition(".")[0]
+_OURS = "hinan.trainer."
 
 
 class Stand(NamedTuple):
@@ -42,17 +43,22 @@ class Stand(NamedTuple):
 class UnderWay:
     """What the other threads were doing when this was made."""
 
-    def __init__(self, trainer: int) -> None:
+    def __init__(self, trainer: int, *, may_wait: bool = True) -> None:
         """
         Args:
-            trainer: ident of the thread whose operations count most. The calling thread is asked about nothing.
+            trainer: ident of the thread whose operations count. The calling thread is asked about nothing.
+            may_wait: where the trainer sleeps now, he may be waiting for others, and theirs count as well.
         """
         self._trainer = trainer
-        self._stands = {ident: stack.stand for ident, stack in _stacks().items() if ident == trainer or not stack.is_ours}
-        self._stands.pop(threading.get_ident(), None)
-        self._natives = task_ids() - {threading.get_native_id()} - set(_native_ids().values())
+        stacks = _stacks()
+        stacks.pop(threading.get_ident(), None)
+        self._stands = {ident: stack.stand for ident, stack in stacks.items() if not stack.is_ours}
+        known = _native_ids()
+        self._natives = task_ids() - {threading.get_native_id()} - set(known.values())
         self._asleep = asleep(self._concerned)
         self._looked_at = time.monotonic()
+        if trainer in self._stands and not (may_wait and known.get(trainer) in self._asleep):
+            self._stands = {trainer: self._stands[trainer]}
         self._turns = 0
         if trainer in self._stands:
             self._ask()
@@ -65,7 +71,9 @@ class UnderWay:
             for ident, stand in self._stands.items()
             if ident in stacks and self._stands_still(ident, stand, stacks[ident])
         }
-        if self._stands and self._all_have_slept():
+        # Who sleeps in what the call has called back may have written already, and torch counts it when that returns.
+        called_back = any(stand != stacks[ident].stands[0] for ident, stand in self._stands.items())
+        if self._stands and not called_back and self._all_have_slept():
             self._stands = {}
         return not self._stands
 
@@ -91,13 +99,10 @@ class UnderWay:
 
     @property
     def _concerned(self) -> frozenset[int]:
-        """Threads, by the kernel's numbers, that may be at work on what is not over."""
+        """Threads, by the kernel's numbers, that may be at work on what is not over. One that was started without
+        `threading` is among those that seem not to be Python's, and those may be a team that works for one that is."""
         known = _native_ids()
-        tasks = frozenset(known[ident] for ident in self._stands if ident in known)
-        # One that was started without `threading` is among those that seem not to be Python's.
-        if self._trainer not in self._stands and len(tasks) == len(self._stands):
-            return tasks
-        return tasks | (self._natives & task_ids())
+        return frozenset(known[ident] for ident in self._stands if ident in known) | ((self._natives - ours) & task_ids())
 
     def _ask(self) -> None:
         self._turns = _turns()
@@ -111,20 +116,24 @@ class Stack:
 
     Attributes:
         stand: the outermost call into C that may be an operation: below Python that torch has called back, else the top.
-        is_ours: whether the thread was started by hinan: it changes nothing of the trainer's.
+        is_ours: whether the thread was started by this package, or stands in it: it changes nothing of the trainer's.
     """
 
     def __init__(self, top: FrameType) -> None:
         self.stands: list[Stand] = []
-        below_called_back, module = 0, ""
+        below_called_back, bottom = 0, top
         frame: FrameType | None = top
         while frame is not None:
             self.stands.append(Stand(id(frame), frame.f_lasti))
             if frame.f_code.co_name in _CALLED_BACK:
                 below_called_back = len(self.stands)
-            module, frame = str(frame.f_globals.get("__name__", "")), frame.f_back
+            bottom, frame = frame, frame.f_back
         self.stand = self.stands[min(below_called_back, len(self.stands) - 1)]
-        self.is_ours: bool = module.partition(".")[0] == _OURS
+        self.is_ours = _is_ours(bottom) or (_is_ours(top) and not below_called_back)
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__", "")).startswith(_OURS)
 
 
 def _stacks(idents: Container[int] | None = None) -> dict[int, Stack]:
@@ -133,14 +142,18 @@ def _stacks(idents: Container[int] | None = None) -> dict[int, Stack]:
     Ordering: no collection meanwhile. Python 3.11 makes the objects of another thread's frames as they are asked for; if it
     collects garbage for that, lets that thread run, and it leaves the frame, it writes into memory that is somebody else's.
     """
-    collects = sys.version_info < (3, 12) and gc.isenabled()
-    try:
-        if collects:
-            gc.disable()
-        return {ident: Stack(top) for ident, top in sys._current_frames().items() if idents is None or ident in idents}
-    finally:
-        if collects:
-            gc.enable()
+    with _walking:  # or one walk would switch it on in the middle of another
+        collects = sys.version_info < (3, 12) and gc.isenabled()
+        try:
+            if collects:
+                gc.disable()
+            return {ident: Stack(top) for ident, top in sys._current_frames().items() if idents is None or ident in idents}
+        finally:
+            if collects:
+                gc.enable()
+
+
+_walking = threading.Lock()
 
 
 def _native_ids() -> dict[int, int]:

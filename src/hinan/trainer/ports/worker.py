@@ -12,12 +12,16 @@ import ctypes
 import logging
 import os
 import queue
+import threading
 import weakref
 from collections.abc import Callable
 
 log = logging.getLogger("hinan")
 
 Work = Callable[[], object]
+
+ours: set[int] = set()
+"""The kernel's numbers of the threads that work here: `threading` does not know them."""
 
 _PR_SET_NAME = 15
 _prctl = ctypes.CDLL(None).prctl
@@ -47,12 +51,14 @@ class _Line:
         if not self._at_work.acquire(blocking=False):
             return
         _prctl(_PR_SET_NAME, self.name.encode())  # in `top -H`, and wherever a debugger lists threads
+        ours.add(me := threading.get_native_id())
         while (work := self.work.get()) is not None:
             try:
                 work()
             except Exception:
                 log.exception("bug in %s", self.name)
             del work  # it holds tensors, and the next one may be hours away
+        ours.discard(me)
 
 
 class Worker:

@@ -261,6 +261,11 @@ class Matcher:
             raise StructureError(
                 f"{path} shares its storage with {first} now, but they were saved with different values", path=path
             )
+        if self._tensors.location(first).entry != self._tensors.location(second).entry:
+            log.warning(
+                "restore.tied %s and %s were two tensors when they were saved, with the same values, and are one now: what "
+                "changes one changes the other. Give each a tensor of its own before restore()", first, second,
+            )  # fmt: skip
 
     def _module(self, live: nn.Module, json: Mapping[str, Json], path: str) -> None:
         bare = unwrap(live)

@@ -11,7 +11,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from types import FrameType
 from typing import Any
 
@@ -25,8 +25,17 @@ from hinan.trainer.state.places import owners_of
 
 def takes(method: Callable[..., object], *arguments: object, **named: object) -> bool:
     """Whether a method can be called with these arguments."""
+    function = getattr(method, "__func__", None)
+    if function is None:
+        return _binds(method, len(arguments), tuple(named))
+    return _binds(function, 1 + len(arguments), tuple(named))
+
+
+@lru_cache(maxsize=1024)
+def _binds(function: Callable[..., object], count: int, names: tuple[str, ...]) -> bool:
+    """The same, by how many arguments. Ten thousand objects of one class are asked at each evacuation."""
     try:
-        inspect.signature(method).bind(*arguments, **named)
+        inspect.signature(function).bind(*[None] * count, **dict.fromkeys(names))
     except TypeError:
         return False
     except ValueError:  # one without a signature, written in C
@@ -99,25 +108,32 @@ def _not_missed(module: nn.Module, names: Collection[str]) -> Iterator[None]:
             handles.append(part.register_load_state_dict_post_hook(hook))  # type: ignore[no-untyped-call]
         yield
     finally:
-        for below in left_out.values():
-            below.clear()  # a signal's handler that raises may have left a hook without a handle: it does nothing then
         for handle in handles:
             handle.remove()
 
 
 def _do_not_miss(names: Collection[str], module: nn.Module, found: Any) -> None:
-    """A hook of torch's, called with what a load has found so far."""
+    """A hook of torch's, called with what a load has found so far.
+
+    Invariant:  it does nothing outside a load of ours. A module that copies itself as it is loaded takes its hooks along,
+                and a signal's handler that raises may leave one behind.
+    """
     root, is_strict = _load_around()
     if root is module and is_strict:
         found.missing_keys[:] = [name for name in found.missing_keys if name not in names]
 
 
 def _load_around() -> tuple[object, bool]:
-    """(module, `strict`) of the innermost `load_state_dict` of torch's that is running. torch does not tell its hooks: they
-    are asked for a module that is loaded and for its children, and every list is filled as if all loads were strict."""
+    """(module, `strict`) of the innermost `load_state_dict` of torch's that is running, if it belongs to a load of ours.
+    torch does not tell its hooks: they are asked for a module that is loaded and for its children, and every list is filled
+    as if all loads were strict."""
     frame: FrameType | None = sys._getframe()
+    found: tuple[object, bool] = None, False
     while frame is not None:
-        if frame.f_code.co_name == "load_state_dict" and frame.f_globals.get("__name__") == nn.Module.__module__:
-            return frame.f_locals["self"], bool(frame.f_locals["strict"])
+        if frame.f_code is load_module.__code__:
+            return found
+        is_torchs = frame.f_code.co_name == "load_state_dict" and frame.f_globals.get("__name__") == nn.Module.__module__
+        if is_torchs and found[0] is None:
+            found = frame.f_locals["self"], bool(frame.f_locals["strict"])
         frame = frame.f_back
     return None, False

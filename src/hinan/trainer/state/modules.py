@@ -34,6 +34,8 @@ def unwrap(module: nn.Module) -> nn.Module:
 
 def _wrapped(module: nn.Module) -> nn.Module | None:
     """The module that a wrapper only runs. One with anything of its own beside it is a module like any other."""
+    if isinstance(module, torch.jit.ScriptModule):  # it wraps nothing, and its dicts are no dicts
+        return None
     is_parallel = isinstance(module, nn.parallel.DistributedDataParallel | nn.DataParallel)
     inner = module._modules.get("module" if is_parallel else "_orig_mod")
     if inner is None or len(module._modules) > 1 or module._parameters or module._buffers:

@@ -102,7 +102,7 @@ def with_live_tensors(said: Mapping[str, Any], places: Mapping[str, Place]) -> d
 def held_at(place: Place) -> torch.Tensor | None:
     """What is there now: code of the user's that runs as a module is saved may have taken it away."""
     slots, attribute = place
-    tensor: torch.Tensor | None = slots.get(attribute)
+    tensor: torch.Tensor | None = slots[attribute] if attribute in slots else None  # noqa: SIM401 - TorchScript has no get
     return tensor
 
 

@@ -37,7 +37,7 @@ def why_unmakeable(value: object) -> str | None:
             f"is a member of {named}, and a restore could not find that class again under this name. Make it a class of a "
             "module (or of a class there) and leave it its name; or store the member's name or value"
         )
-    if isinstance(value, nn.Module | torch.optim.Optimizer) or keeps_position(value):
+    if isinstance(value, nn.Module | torch.optim.Optimizer) or keeps_position(value) or _says_its_state(value):
         return (
             f"is a {named} where a restore makes every value anew, and an object like this cannot be made. Put it into the "
             "state, beside what says it here; or say its state_dict() here"
@@ -48,6 +48,11 @@ def why_unmakeable(value: object) -> str | None:
             "be made. Put it into the state, beside what says it here; or say its state here"
         )
     return None
+
+
+def _says_its_state(value: object) -> bool:
+    """A scheduler, a scaler, whatever has both methods: what it said would come back in its place, as a dict."""
+    return hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
 
 
 def _is_made_anew(value: object) -> bool:
