@@ -14,7 +14,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from hinan.trainer.state.modules import unwrap
 from tests.exact.twins import Step, assert_resumes
-from tests.trainer.helpers import evacuate
+from tests.trainer.helpers import evacuate, through
 
 
 @pytest.fixture
@@ -127,3 +127,20 @@ def test_a_wrapper_that_hooks_are_on_is_a_module_like_any_other() -> None:
     wrapped: nn.Module = DataParallel(nn.Linear(4, 2))
     wrapped.register_state_dict_post_hook(lambda *arguments: None)
     assert unwrap(wrapped) is wrapped
+
+
+@pytest.mark.parametrize(
+    "make", [torch.jit.script, lambda m: torch.jit.trace(m, torch.ones(1, 4))], ids=["script", "trace"]
+)
+@pytest.mark.parametrize("is_part", [False, True])
+def test_modules_of_torch_script_are_kept(make: Callable[[nn.Module], nn.Module], is_part: bool) -> None:
+    """Their dictionaries of parameters and children are none of Python's."""
+
+    def model() -> nn.Module:
+        scripted = make(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)).eval())
+        return nn.Sequential(scripted, nn.Linear(4, 1)) if is_part else scripted
+
+    saved, live = model(), model()
+    through({"m": saved}, {"m": live})
+    for one, other in zip(saved.state_dict().values(), live.state_dict().values(), strict=True):
+        assert torch.equal(one, other)

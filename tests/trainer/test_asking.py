@@ -193,3 +193,21 @@ def test_what_the_live_state_raises_as_it_is_compared_is_said_with_its_path() ->
     ):
         install(image, small, live)
     assert float(live["w"]) == 0.0  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("inner", [lambda o: torch.optim.lr_scheduler.StepLR(o, 1), lambda o: torch.amp.GradScaler("cpu")])
+def test_an_object_that_says_its_state_has_no_place_in_what_another_one_says(inner: Any) -> None:
+    """A scheduler that its warm-up holds, say: it would come back as a dict."""
+
+    class Warmup:
+        def __init__(self) -> None:
+            self.after = inner(torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], 0.1))
+
+        def state_dict(self) -> dict[str, Any]:
+            return {"after": self.after}
+
+        def load_state_dict(self, state: dict[str, Any]) -> None:
+            self.after = state["after"]
+
+    with pytest.raises(CaptureError, match=r"warmup.*after is a .* where a restore makes every value anew"):
+        evacuate({"warmup": Warmup()})

@@ -205,3 +205,14 @@ def test_an_interrupt_leaves_what_the_next_restore_writes_into() -> None:
     while raised_at(count):
         count += 7
     assert count > 100
+
+
+def test_tensors_that_were_two_and_are_one_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    """With the same values nothing is refused; from now on they move together."""
+    one = torch.zeros(2)
+    through({"now": torch.ones(2), "best": torch.ones(2)}, {"now": one, "best": one})
+    assert "restore.tied now and best were two tensors" in caplog.text
+    caplog.clear()
+    tied = torch.ones(2)
+    through({"now": tied, "best": tied}, {"now": one, "best": one})
+    assert "restore.tied" not in caplog.text

@@ -47,7 +47,7 @@ class UnderWay:
         """
         Args:
             trainer: ident of the thread whose operations count. The calling thread is asked about nothing.
-            may_wait: where the trainer sleeps now, he may be waiting for others, and theirs count as well.
+            may_wait: where the trainer sleeps, if only now and then, he may be waiting for others: theirs count as well.
         """
         self._trainer = trainer
         stacks = _stacks()
@@ -55,10 +55,10 @@ class UnderWay:
         self._stands = {ident: stack.stand for ident, stack in stacks.items() if not stack.is_ours}
         known = _native_ids()
         self._natives = task_ids() - {threading.get_native_id()} - set(known.values())
+        if trainer in self._stands and not (may_wait and _sleeps(known.get(trainer, 0))):
+            self._stands = {trainer: self._stands[trainer]}
         self._asleep = asleep(self._concerned)
         self._looked_at = time.monotonic()
-        if trainer in self._stands and not (may_wait and known.get(trainer) in self._asleep):
-            self._stands = {trainer: self._stands[trainer]}
         self._turns = 0
         if trainer in self._stands:
             self._ask()
@@ -161,6 +161,15 @@ def _native_ids() -> dict[int, int]:
     whom a signal's handler has interrupted there, and who waits for us."""
     active: dict[int, threading.Thread] = threading._active  # type: ignore[attr-defined]
     return {ident: thread.native_id for ident, thread in active.copy().items() if thread.native_id is not None}
+
+
+def _sleeps(task: int) -> bool:
+    """Whether a thread sleeps at one of a few moments, as one that polls does."""
+    for _ in range(5):
+        if asleep([task]):
+            return True
+        time.sleep(0.001)
+    return False
 
 
 def _shortest_sleep_s() -> float:
