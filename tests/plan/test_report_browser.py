@@ -74,7 +74,7 @@ def test_the_mtti_slider_gives_the_numbers_of_json(browser, page: Path, slider: 
 
 def test_an_exact_form_that_is_refused_is_not_the_answer(browser, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     """As planned the page shows what was simulated, and says so; with a slider moved, that the exact form was refused."""
-    words = ["plan", "--gpus", "16384", "--params", "405B", "--latency", "10d", "--mtti", "1h"]
+    words = ["plan", "--gpus", "16384", "--params", "405B", "--latency", "20d", "--mtti", "1h"]
     path = tmp_path / "report.html"
     assert CliRunner().invoke(app, [*words, "--html", str(path)]).exit_code == 0
     answer = json.loads(CliRunner().invoke(app, [*words, "--json"]).output)
