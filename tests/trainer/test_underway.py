@@ -169,6 +169,15 @@ class Mode(TorchDispatchMode):
         return out
 
 
+def added_under(mode: Mode, tensor: torch.Tensor, look: Callable[[], None]) -> None:
+    """Write into a tensor under a mode, while another thread looks."""
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    with mode:
+        tensor.add_(1)
+    thread.join()
+
+
 def test_what_a_dispatch_mode_does_behind_an_operation_belongs_to_it() -> None:
     """torch counts a write when `__torch_dispatch__` has returned."""
     until, tensor, told = taken(), torch.ones(8), list[object]()
@@ -182,11 +191,8 @@ def test_what_a_dispatch_mode_does_behind_an_operation_belongs_to_it() -> None:
         until.release()
         told.extend([ends(call), tensor._version])
 
-    main, thread = threading.get_ident(), threading.Thread(target=look, daemon=True)
-    thread.start()
-    with mode:
-        tensor.add_(1)
-    thread.join()
+    main = threading.get_ident()
+    added_under(mode, tensor, look)
     assert told == [False, 0, True, 1]
 
 
@@ -203,11 +209,8 @@ def test_who_sleeps_in_a_dispatch_mode_has_not_ended_his_operation() -> None:
         wakes.set()
         told.extend([ends(call), tensor._version])
 
-    main, thread = threading.get_ident(), threading.Thread(target=look, daemon=True)
-    thread.start()
-    with mode:
-        tensor.add_(1)
-    thread.join()
+    main = threading.get_ident()
+    added_under(mode, tensor, look)
     assert told == [False, 0, True, 1]
 
 

@@ -168,7 +168,7 @@ def _sleeps(task: int) -> bool:
     for _ in range(5):
         if asleep([task]):
             return True
-        time.sleep(0.001)
+        time.sleep(0.001)  # the kernel tells nobody that a thread falls asleep
     return False
 
 
