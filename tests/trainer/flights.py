@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from hinan.trainer.evacuating.copying import Copying, SlotMap, enqueue, lanes
-from hinan.trainer.evacuating.flight import Flight, watch
+from hinan.trainer.evacuating.flight import Flight
+from hinan.trainer.evacuating.watching import Watched
 from hinan.trainer.ports.device import DevicePort
 from hinan.trainer.ports.hostport import CpuPort
 from hinan.trainer.state.capture import Capture
@@ -37,7 +38,7 @@ def interrupted() -> None:
 def watched(tensor: torch.Tensor, *, check_bits: bool = False, port: DevicePort | None = None) -> Flight:
     """A flight of this tensor, made by the calling thread."""
     copying, gates = started(tensor, port), frozenset({"o"})
-    return Flight(copying, gates, watch([("t", tensor)]), lambda _: None, check_bits=check_bits)
+    return Flight(copying, gates, Watched([("t", tensor)]), lambda _: None, check_bits=check_bits)
 
 
 def at_once(work: Callable[[], object]) -> threading.Thread:

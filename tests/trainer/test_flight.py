@@ -21,8 +21,9 @@ import hinan.trainer
 from hinan.core.errors import SavingError
 from hinan.core.ids import StepId
 from hinan.trainer.evacuating.evacuation import Evacuation
-from hinan.trainer.evacuating.flight import Flight, bits, moved, watch, watch_bits
+from hinan.trainer.evacuating.flight import Flight
 from hinan.trainer.evacuating.handle import Handle
+from hinan.trainer.evacuating.watching import Watched, bits
 from hinan.trainer.ports import hostport
 from tests.trainer.flights import interrupted, started, watched
 
@@ -33,7 +34,7 @@ def test_an_exception_of_the_loop_passes_through_the_gate(monkeypatch: pytest.Mo
     """A signal's handler may raise while the trainer waits. It reaches the loop, and the next boundary waits again."""
     ended: list[Flight] = []
     copying = started(torch.ones(8))
-    flight = Flight(copying, frozenset({"o"}), [], ended.append, check_bits=False)
+    flight = Flight(copying, frozenset({"o"}), Watched([]), ended.append, check_bits=False)
 
     with monkeypatch.context() as patch:
         patch.setattr(copying, "hold_back", interrupted)
@@ -53,7 +54,7 @@ def test_after_an_interrupted_gate_the_watch_goes_on(monkeypatch: pytest.MonkeyP
     with monkeypatch.context() as patch:
         patch.setattr(hostport, "memmove", lambda *arguments: (go.wait(10), move(*arguments)))
         copying = started(tensor)
-        flight = Flight(copying, frozenset({"o"}), watch([("t", tensor)]), lambda flight: None, check_bits=False)
+        flight = Flight(copying, frozenset({"o"}), Watched([("t", tensor)]), lambda flight: None, check_bits=False)
         patch.setattr(copying, "hold_back", interrupted)
         with pytest.raises(TimeoutError, match="own watchdog"):
             flight.hold(["o"])
@@ -104,7 +105,7 @@ def test_a_gate_may_be_interrupted_at_every_line(how: str, check_bits: bool) -> 
         copying = started(tensor)
         slot, ports = weakref.ref(copying.slot), [port for port, _ in copying.waits]  # an evacuator keeps them
         flight = Flight(
-            copying, frozenset({"o"}), watch([("t", tensor)]), lambda _, kept=copying: None, check_bits=check_bits
+            copying, frozenset({"o"}), Watched([("t", tensor)]), lambda _, kept=copying: None, check_bits=check_bits
         )
         del copying
         landing = threading.Thread(target=flight.land, daemon=True)
@@ -169,7 +170,7 @@ def test_a_copy_that_failed_is_given_up_whoever_waits_first(monkeypatch: pytest.
 
     monkeypatch.setattr(hostport, "memmove", break_off)
     ended: list[Flight] = []
-    flight = Flight(started(torch.ones(8)), frozenset({"o"}), [], ended.append, check_bits=False)
+    flight = Flight(started(torch.ones(8)), frozenset({"o"}), Watched([]), ended.append, check_bits=False)
     flight.finish()
     flight.land()
     assert ended == [flight]
@@ -185,7 +186,7 @@ def test_memory_that_is_taken_from_under_a_copy_is_noticed() -> None:
     tensor.share_memory_()
     assert copying.moved_away() == "t"
     ended: list[Flight] = []
-    flight = Flight(copying, frozenset({"o"}), [], ended.append, check_bits=False)
+    flight = Flight(copying, frozenset({"o"}), Watched([]), ended.append, check_bits=False)
     flight.finish()
     flight.land()
     assert flight.torn == "t"
@@ -202,11 +203,11 @@ def test_a_parameter_with_another_storage_is_not_torn() -> None:
 
 def test_bits_show_what_versions_do_not() -> None:
     tensor = torch.nn.Parameter(torch.randn(8, 8))
-    counted, exact = watch([("t", tensor)]), watch_bits([("t", tensor)])
-    assert moved(counted) is moved(exact) is None
+    counted, exact = Watched([("t", tensor)]), Watched([("t", tensor)], exactly=True)
+    assert counted.moved() is exact.moved() is None
     tensor.data.add_(1)
-    assert moved(counted) is None
-    assert moved(exact) == "t"
+    assert counted.moved() is None
+    assert exact.moved() == "t"
     assert bits(torch.randn(3, 4).t()) != bits(torch.randn(3, 4).t())
     assert bits(torch.zeros(0)) == bits(torch.zeros(0))
 
@@ -214,7 +215,7 @@ def test_bits_show_what_versions_do_not() -> None:
 def test_check_bits_holds_only_after_the_gate() -> None:
     """The landing thread waits for the comparison at the gate, and for nothing else."""
     landed = threading.Event()
-    flight = Flight(started(torch.ones(8)), frozenset({"o"}), [], lambda _: landed.set(), check_bits=True)
+    flight = Flight(started(torch.ones(8)), frozenset({"o"}), Watched([]), lambda _: landed.set(), check_bits=True)
     thread = threading.Thread(target=flight.land)
     thread.start()
     assert not landed.is_set()
@@ -231,7 +232,7 @@ def test_a_flight_that_could_not_end_is_no_success() -> None:
         raise ZeroDivisionError("bug")
 
     handle = Handle(StepId(1, 1), lambda *_: None)
-    handle.flight = Flight(started(torch.ones(8)), frozenset(), [], end, check_bits=False)
+    handle.flight = Flight(started(torch.ones(8)), frozenset(), Watched([]), end, check_bits=False)
     with pytest.raises(ZeroDivisionError):
         handle.flight.land()
     with pytest.raises(SavingError, match="could not be sealed"):

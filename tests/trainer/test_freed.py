@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hinan.core.errors import CaptureError, StructureError
-from hinan.trainer.evacuating.flight import moved, watch_bits
+from hinan.trainer.evacuating.watching import Watched
 from hinan.trainer.state.layout import Planner, has_its_bytes
 from tests.trainer.helpers import evacuate, through
 
@@ -54,10 +54,10 @@ def test_freed_between_two_evacuations() -> None:
 
 def test_freed_while_it_is_watched_counts_as_moved() -> None:
     tensor = torch.ones(1000)
-    watched = watch_bits([("x", tensor)])
-    assert moved(watched) is None
+    watched = Watched([("x", tensor)], exactly=True)
+    assert watched.moved() is None
     freed(tensor)
-    assert moved(watched) == "x"
+    assert watched.moved() == "x"
 
 
 def test_nothing_is_written_to_what_has_been_freed() -> None:

@@ -8,7 +8,7 @@ from itertools import chain
 import pytest
 import torch
 
-from hinan.trainer.evacuating.flight import bits, bits_of_all, moved, watch_bits
+from hinan.trainer.evacuating.watching import Watched, bits, bits_of_all
 from hinan.trainer.ports import halves
 
 
@@ -36,7 +36,7 @@ def test_tensors_are_watched_in_two_threads_as_in_one(monkeypatch: pytest.Monkey
     monkeypatch.setattr(halves, "WORTH_A_THREAD_BYTES", 1)
     assert bits_of_all([tensor for _, tensor in tensors]) == expected
     for name, tensor in tensors:
-        watched = watch_bits(tensors)
-        assert moved(watched) is None
+        watched = Watched(tensors, exactly=True)
+        assert watched.moved() is None
         tensor.data.add_(1)
-        assert moved(watched) == name
+        assert watched.moved() == name

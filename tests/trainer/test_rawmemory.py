@@ -13,8 +13,9 @@ from torch import nn
 
 import hinan.trainer
 from hinan.trainer.evacuating.copying import Copying, SlotMap, enqueue, lanes
-from hinan.trainer.evacuating.flight import Flight, bits, moved, watch, watch_bits
+from hinan.trainer.evacuating.flight import Flight
 from hinan.trainer.evacuating.gate import Gate
+from hinan.trainer.evacuating.watching import Watched, bits
 from hinan.trainer.ports.hostport import CpuPort, copy_bits
 from hinan.trainer.ports.rawmemory import bytes_of, memory
 from hinan.trainer.state.capture import Capture
@@ -58,7 +59,7 @@ def evacuated_with_overlap(tensors: dict[str, torch.Tensor]) -> None:
     plan = make_plan(found.tensors)
     port, copying = CpuPort(), Copying(SlotMap("slot", memoryview(bytearray(plan.image_bytes))))
     enqueue(copying, plan, lanes(plan, lambda device: port, tensors), found.tensors, lambda device: port)
-    flight = Flight(copying, frozenset({"o"}), watch(tensors.items()), lambda flight: None, check_bits=True)
+    flight = Flight(copying, frozenset({"o"}), Watched(tensors.items()), lambda flight: None, check_bits=True)
     flight.hold(["o"])
     flight.land()
     assert (flight.torn, flight.failure) == (None, None)
@@ -72,7 +73,7 @@ def copied_before_training_goes_on(tensors: dict[str, torch.Tensor]) -> None:
 
 
 def watched(tensors: dict[str, torch.Tensor]) -> None:
-    assert moved(watch_bits(tensors.items())) is None
+    assert Watched(tensors.items(), exactly=True).moved() is None
 
 
 def written_over(tensors: dict[str, torch.Tensor]) -> None:

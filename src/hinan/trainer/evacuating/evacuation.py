@@ -24,11 +24,12 @@ from hinan.tiers.publish import AlreadyPublished
 from hinan.trainer.attempt.identity import Identity
 from hinan.trainer.attempt.liaison import Liaison
 from hinan.trainer.evacuating.copying import Copying, SlotMap, enqueue
-from hinan.trainer.evacuating.flight import Flight, UnseenWrites, moved, watch, watch_bits
+from hinan.trainer.evacuating.flight import Flight, UnseenWrites
 from hinan.trainer.evacuating.gate import Gate
 from hinan.trainer.evacuating.handle import Handle
 from hinan.trainer.evacuating.overlap import Overlap
 from hinan.trainer.evacuating.slotmaps import SlotMaps
+from hinan.trainer.evacuating.watching import Watched
 from hinan.trainer.ports.device import DevicePort, pci_address, port_for
 from hinan.trainer.ports.worker import Worker
 from hinan.trainer.state.capture import Capture, Captured
@@ -193,12 +194,12 @@ class Evacuation:
         handle = start.handle
         lanes, gates = self._overlap.split(plan, captured)
         gated = {name for lane in lanes.values() for part in lane.later for name in part.members}
-        watched = watch((name, captured.tensors[name]) for name in gated)
-        look = watch_bits if self._check_bits else watch
-        at_once = look((name, tensor) for name, tensor in captured.tensors.items() if name not in gated)
+        watched = Watched((name, captured.tensors[name]) for name in gated)
+        ungated = ((name, tensor) for name, tensor in captured.tensors.items() if name not in gated)
+        at_once = Watched(ungated, exactly=self._check_bits)
         start.copying = copying = Copying(slot)
         enqueue(copying, plan, lanes, captured.tensors, self._port)
-        meanwhile = moved(at_once)
+        meanwhile = at_once.moved()
         # The values are of this moment: they are made text before the trainer goes on, as the ungated copies are.
         small = self._inventory.small(captured, plan.header_sum)
         text = msgspec.Raw(msgspec.json.encode(small))

@@ -12,20 +12,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
-
-import torch
+from collections.abc import Callable, Iterable
 
 from hinan.core.errors import HinanError
-from hinan.formats.digest import digest
 from hinan.trainer.evacuating.copying import Copying
-from hinan.trainer.ports.halves import in_halves
+from hinan.trainer.evacuating.watching import Watched, digest_of
 from hinan.trainer.ports.pieces import flat_bytes
-from hinan.trainer.ports.rawmemory import bytes_of
 from hinan.trainer.ports.underway import UnderWay
 from hinan.trainer.ports.waking import Once
-from hinan.trainer.state.layout import has_its_bytes, in_order
 
 UNDER_WAY_S = 60.0
 """How long an operation of the trainer's is waited for at most: longer than one write of any tensor takes, and shorter than
@@ -36,56 +30,6 @@ GATE_S = 1.0
 
 LOOK_AFTER_S, LOOK_EVERY_S = 0.001, 0.02
 """First and longest pause between two looks at whether it has ended."""
-
-Watched = list[tuple[str, torch.Tensor, int, str | None]]
-"""(name, live tensor, its version when the watch began, its bits then if they are watched too)."""
-
-
-def watch(tensors: Iterable[tuple[str, torch.Tensor]]) -> Watched:
-    """Note the versions of live tensors."""
-    return [(name, tensor, version(tensor), None) for name, tensor in tensors]
-
-
-def watch_bits(tensors: Iterable[tuple[str, torch.Tensor]]) -> Watched:
-    """Note versions and bits: what changes without being counted is seen too. Reads all of them, here and in `moved`.
-
-    Looked at through an alias: a parameter that merely gets another storage leaves the bytes that a copy would read alone.
-    """
-    aliases = [(name, tensor.detach()) for name, tensor in tensors]
-    found = bits_of_all([alias for _, alias in aliases])
-    return [(name, alias, version(alias), now) for (name, alias), now in zip(aliases, found, strict=True)]
-
-
-def version(tensor: torch.Tensor) -> int:
-    """torch's count of in-place changes. A tripwire, not a proof: `.data` writes, fused steps and graphs do not count."""
-    return -1 if tensor.is_inference() else tensor._version
-
-
-def moved(watched: Watched) -> str | None:
-    """Name of a tensor that was changed in place since it was watched."""
-    for name, tensor, before, _ in watched:
-        if version(tensor) != before:
-            return name
-    exact = [(name, tensor, at_first) for name, tensor, _, at_first in watched if at_first is not None]
-    now = bits_of_all([tensor for _, tensor, _ in exact])
-    return next((name for (name, _, at_first), found in zip(exact, now, strict=True) if found != at_first), None)
-
-
-def bits_of_all(tensors: Sequence[torch.Tensor]) -> list[str]:
-    """`bits` of each. Host memory is read by two threads; work on a device belongs into the stream of the calling one."""
-    if all(tensor.device.type == "cpu" for tensor in tensors):
-        return [*chain(*in_halves(tensors, lambda tensor: tensor.nbytes, lambda some: [bits(t) for t in some]))]
-    return [bits(tensor) for tensor in tensors]
-
-
-def bits(tensor: torch.Tensor) -> str:
-    """A digest of a tensor's bits; on a device one that is made there. What was freed has none, and differs from what was
-    there."""
-    if not has_its_bytes(tensor):
-        return ""
-    if tensor.device.type != "cpu":
-        return str(torch.hash_tensor(tensor.detach()).item())
-    return _digest(in_order(tensor.detach().resolve_conj().resolve_neg().contiguous()).reshape(-1).view(torch.uint8))
 
 
 class UnseenWrites(HinanError):
@@ -122,7 +66,7 @@ class Flight:
         self.torn: str | None = None
         self.failure: Exception | None = None
         self._copying, self._watched, self._end = copying, watched, end
-        self._digests = [_digest(flat_bytes(piece)) for piece in copying.gated] if check_bits else []
+        self._digests = [digest_of(flat_bytes(piece)) for piece in copying.gated] if check_bits else []
         self._trainer, self._compares = threading.get_ident(), check_bits
         self._begun = threading.Lock()
         self._passed, self._may_end, self._landed = Once(), Once(), Once()
@@ -188,7 +132,7 @@ class Flight:
                 self._judge()
             self._may_end.wait()
             self._copying.let_go()
-            self._watched = []
+            self._watched = Watched([])
         except Exception as error:  # noqa: BLE001 - whatever failed, what lies in the slot is not known to be whole
             self.failure = error
         finally:
@@ -260,7 +204,7 @@ class Flight:
         Ordering: the gate is looked at last. Whoever passed it meanwhile has looked himself before he did, and what has
         moved since has moved by right.
         """
-        found = None if self.is_passed else moved(self._watched) or self._copying.moved_away()
+        found = None if self.is_passed else self._watched.moved() or self._copying.moved_away()
         if found is not None and not self.is_passed:
             self.torn = found
 
@@ -273,11 +217,6 @@ class Flight:
             return
         for piece, at_boundary in zip(pieces, self._digests, strict=True):
             copied = slot.bytes_at(piece.offset, piece.size_bytes)
-            if _digest(copied) != at_boundary or _digest(flat_bytes(piece)) != at_boundary:
+            if digest_of(copied) != at_boundary or digest_of(flat_bytes(piece)) != at_boundary:
                 self.torn = self.torn or piece.entry
                 return
-
-
-def _digest(flat: torch.Tensor) -> str:
-    here = flat.cpu()
-    return digest(bytes_of(here))

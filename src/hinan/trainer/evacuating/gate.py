@@ -22,9 +22,10 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from hinan.trainer.evacuating.deferral import SHORTEST_PATIENCE_STEPS, Pending
-from hinan.trainer.evacuating.flight import Flight, Watched, moved, version, watch_bits
+from hinan.trainer.evacuating.flight import Flight
 from hinan.trainer.evacuating.gradients import Gradients
 from hinan.trainer.evacuating.unheld import Unheld
+from hinan.trainer.evacuating.watching import Watched, version
 from hinan.trainer.state.capture import BY_HAND, Captured
 from hinan.trainer.state.naming import optimizers_of, parameters_of
 
@@ -129,10 +130,13 @@ class Gate:
         unclean = {gate: named for gate, named in self._gated.items() if not self._seen[gate].is_clean}
         parameters = {id(p): p for o in self._optimizers.values() if unclean for p in parameters_of(o)}
         self._watched = {
-            gate: watch_bits(
-                (name, tensor)
-                for name, identity, unheld in named
-                if (tensor := parameters.get(identity, unheld.alias())) is not None
+            gate: Watched(
+                (
+                    (name, tensor)
+                    for name, identity, unheld in named
+                    if (tensor := parameters.get(identity, unheld.alias())) is not None
+                ),
+                exactly=True,
             )
             for gate, named in unclean.items()
         }
@@ -243,7 +247,7 @@ class Gate:
             self.flight.hold(names)
 
     def _judge(self, name: str, seen: _Seen, watched: Watched) -> None:
-        culprit = moved(watched)
+        culprit = watched.moved()
         if culprit is None:
             seen.is_clean = True
         else:

@@ -16,8 +16,8 @@ from functools import partial
 import torch
 
 from hinan.trainer.evacuating.deferral import Pending
-from hinan.trainer.evacuating.flight import version
 from hinan.trainer.evacuating.unheld import Trace, is_of, trace
+from hinan.trainer.evacuating.watching import version
 from hinan.trainer.state.naming import parameters_of
 
 SAMPLE = 64

@@ -10,7 +10,7 @@ import torch
 from torch.optim.lr_scheduler import LRScheduler
 
 from hinan.formats.values import child
-from hinan.trainer.evacuating.flight import version
+from hinan.trainer.evacuating.watching import version
 
 log = logging.getLogger("hinan")
 
