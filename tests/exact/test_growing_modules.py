@@ -11,7 +11,7 @@ from torch import nn
 from torch.ao.quantization import observer
 
 from hinan.core.errors import StructureError
-from tests.exact.twins import Step, assert_resumes, everything
+from tests.exact.twins import assert_resumes, everything, training
 from tests.trainer.helpers import evacuate, install, through
 
 
@@ -103,20 +103,11 @@ CHILDREN = (LazyExtra, CannotYet, SizesItsPart, SizesByHook)
 @pytest.mark.parametrize(("kind", "is_child"), [(k, False) for k in (LateName, NeedsTraining, SizesAll)] + [
     (k, c) for k in CHILDREN for c in (False, True)])  # fmt: skip
 def test_what_comes_with_training_comes_back(kind: type[nn.Linear], is_child: bool) -> None:
-    def make() -> tuple[dict[str, Any], Step]:
+    def build() -> nn.Module:
         own = kind(4, 2)
-        model = nn.Sequential(nn.Linear(4, 4), own) if is_child else own
-        optim = torch.optim.SGD(model.parameters(), lr=0.001)
+        return nn.Sequential(nn.Linear(4, 4), own) if is_child else own
 
-        def step() -> torch.Tensor:
-            optim.zero_grad()
-            loss: torch.Tensor = model(torch.randn(3, 4)).square().mean()
-            loss.backward()
-            optim.step()
-            return loss.detach()
-
-        return {"model": model, "optim": optim}, step
-
+    make = training(build, optimizer=torch.optim.SGD)
     if kind in (CannotYet, NeedsTraining):  # comparing it asks it, too
         (saved, step), (live, _) = make(), make()
         step()

@@ -2,36 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from tests.exact.twins import Ends, Make, Step, assert_resumes, assert_same, evacuated, look, restored, seed
+from tests.exact.twins import Ends, Step, assert_resumes, assert_same, evacuated, look, restored, seed, training
 from tests.trainer.helpers import evacuate
-
-
-def training(
-    build: Callable[[], nn.Module], data: Callable[[], torch.Tensor], optimizer: Callable[..., Any] = torch.optim.AdamW
-) -> Make:
-    """A maker for `assert_resumes`: a model, an optimizer, and a mean square that is driven to one."""
-
-    def make() -> tuple[dict[str, Any], Step]:
-        model = build()
-        optim = optimizer(model.parameters(), lr=0.01)
-
-        def step() -> torch.Tensor:
-            optim.zero_grad()
-            loss = (model(data()) - 1).abs().square().mean()
-            loss.backward()
-            optim.step()
-            return loss.detach()
-
-        return {"optim": optim, "model": model}, step
-
-    return make
 
 
 class Tied(nn.Module):

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from hinan.trainer.state.modules import unwrap
-from tests.exact.twins import Step, assert_resumes
+from tests.exact.twins import assert_resumes, training
 from tests.trainer.helpers import evacuate, through
 
 
@@ -90,20 +90,7 @@ def compiled(module: nn.Module) -> nn.Module:
 @pytest.mark.usefixtures("group")
 @pytest.mark.parametrize("wrap", [Tempered, TemperedDdp, OfTwo, Noted, lambda m: compiled(Tempered(m))])
 def test_what_a_wrapper_adds_is_kept(wrap: Callable[[nn.Module], nn.Module]) -> None:
-    def make() -> tuple[dict[str, Any], Step]:
-        model = wrap(nn.Linear(4, 2))
-        optim = torch.optim.AdamW(model.parameters(), lr=0.1)
-
-        def step() -> torch.Tensor:
-            optim.zero_grad()
-            loss: torch.Tensor = model(torch.randn(3, 4)).square().mean()
-            loss.backward()
-            optim.step()
-            return loss.detach()
-
-        return {"model": model, "optim": optim}, step
-
-    assert_resumes(make, at=(1, 3))
+    assert_resumes(training(lambda: wrap(nn.Linear(4, 2))), at=(1, 3))
 
 
 class OnlyRuns(DistributedDataParallel):

@@ -118,6 +118,34 @@ def restored(image: bytearray, small: dict[str, Any], state: dict[str, Any]) -> 
     set_rng_state(load_arrays(small["rng"]))
 
 
+def rows_of_four() -> torch.Tensor:
+    """A batch for models with four inputs."""
+    return torch.randn(3, 4)
+
+
+def training(
+    build: Callable[[], torch.nn.Module],
+    data: Callable[[], torch.Tensor] = rows_of_four,
+    optimizer: Callable[..., Any] = torch.optim.AdamW,
+) -> Make:
+    """A maker for `assert_resumes`: a model, an optimizer of what is not frozen, a mean square that is driven to one."""
+
+    def make() -> tuple[dict[str, Any], Step]:
+        model = build()
+        optim = optimizer([p for p in model.parameters() if p.requires_grad], lr=0.01)
+
+        def step() -> torch.Tensor:
+            optim.zero_grad()
+            loss = (model(data()) - 1).abs().square().mean()
+            loss.backward()
+            optim.step()
+            return loss.detach()
+
+        return {"optim": optim, "model": model}, step
+
+    return make
+
+
 def assert_resumes(make: Make, steps: int = STEPS, at: int | tuple[int, ...] = AT, used: int = 0) -> Ends:
     """Train straight; train `at` steps, evacuate, restore into new objects, train the rest: equal losses and final state.
 
