@@ -35,6 +35,9 @@ class Flat(nn.Linear):
     def state_dict(self) -> Any:  # type: ignore[override]
         return {"all": torch.cat([p.detach().reshape(-1) for p in self.parameters()])}
 
+    def load_state_dict(self, entries: Any) -> None:  # type: ignore[override]
+        raise NotImplementedError
+
 
 class Renamed(Flat):
     def state_dict(self) -> Any:  # type: ignore[override]

@@ -88,6 +88,19 @@ class ModuleTensors:
         self._asks = answers and bool(self._saving or any(n not in self._places for n in tensors))
         if not self.is_plain(tensors):
             refuse_unloadable(module, path)
+        self._refuse_untaken(entries)
+
+    def _refuse_untaken(self, said: Iterable[str]) -> None:
+        """What torch alone loads must have a place there. Asked before the first copy: a restore could only refuse it."""
+        by_torch = {n for n in said if self._loading.isdisjoint(owners_of(n)) and not is_extra_state(n)}
+        untaken = sorted(by_torch - names_loaded(self._module)) if self._saving else []
+        if untaken:
+            others = f" and {len(untaken) - 1} more" if untaken[1:] else ""
+            raise CaptureError(
+                f"{self._path} is a {type(self._module).__qualname__} whose state_dict() has {untaken[0]!r}{others}, which "
+                "no load_state_dict() of it takes. Give it one that does, or leave that out of its state_dict()",
+                path=self._path,
+            )
 
     def is_plain(self, names: Iterable[str]) -> bool:
         """Whether to load tensors of these names is to write parameters and buffers, and nothing else."""
