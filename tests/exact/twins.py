@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from hinan.trainer.restoring.parsing import load_arrays
+from hinan.trainer.state.capture import Capture
 from hinan.trainer.state.rng import set_rng_state
 from tests.trainer.helpers import bits, evacuate, install
 
@@ -161,12 +162,14 @@ def assert_resumes(make: Make, steps: int = STEPS, at: int | tuple[int, ...] = A
     end = everything(straight)
     seed(1)
     state, step = make()
+    Capture(state)  # as a program does that evacuates: before it begins to train
     losses = []
     for start, stop in pairwise((0, *((at,) if isinstance(at, int) else at))):
         losses += [look(step()) for _ in range(stop - start)]
         image, small = evacuated(state)
         seed(2)  # the new process begins elsewhere
         state, step = make()
+        Capture(state)
         for _ in range(used):
             step()
         restored(image, small, state)

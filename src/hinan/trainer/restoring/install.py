@@ -167,7 +167,7 @@ class Matcher:
             self._scaler(live, json["$scaler"], path)
         elif "$loader" in json and keeps_position(live):
             kept = self._maker.given(json["$loader"])
-            self._writes.append(loads(path, live, lambda: load_loader(live, kept["position"], kept["generators"])))
+            self._writes.append(loads(path, live, lambda: load_loader(path, live, kept)))
         elif "$random" in json and random_kind(live) == json["$random"][0]:
             drawn, *seed = (self._maker.given(item) for item in json["$random"][1:])
             self._writes.append(lambda: set_random_state(live, drawn, *seed))

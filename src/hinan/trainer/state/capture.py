@@ -26,7 +26,7 @@ from hinan.host.signals import ours
 from hinan.trainer.state.asking import refuse_unloadable_object, refuse_unset_extras, said
 from hinan.trainer.state.codecs import codec_for
 from hinan.trainer.state.layout import packed_stride
-from hinan.trainer.state.loader import keeps_position, loader_values
+from hinan.trainer.state.loader import follow_loaders, keeps_position, loader_values
 from hinan.trainer.state.loading_optimizers import is_plain, said_by
 from hinan.trainer.state.many import Many, traits_of
 from hinan.trainer.state.modules import ModuleTensors, unwrap
@@ -92,6 +92,7 @@ class Capture:
         self._many_known: dict[str, Many] = {}
         self._made_anew = ""
         self._warned = Warned()
+        follow_loaders(state)  # before the loop asks them for an iterator
 
     def take(self) -> Captured:
         """Everything that is kept, now.

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
 from hinan.formats.values import child
 from hinan.trainer.state.modules import unwrap
@@ -23,6 +24,11 @@ def optimizers_of(state: object, path: str = "") -> Iterator[tuple[str, torch.op
 def modules_of(state: object, path: str = "") -> Iterator[tuple[str, nn.Module]]:
     """The modules in containers of a state, wrapped as they are, likewise."""
     return _objects(state, path, nn.Module)
+
+
+def loaders_of(state: object, path: str = "") -> Iterator[tuple[str, DataLoader[Any]]]:
+    """The data loaders in containers of a state, likewise."""
+    return _objects(state, path, DataLoader)
 
 
 def moments_of(state: object) -> Iterator[torch.Tensor]:

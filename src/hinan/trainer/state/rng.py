@@ -37,6 +37,29 @@ def set_rng_state(state: Mapping[str, Any]) -> None:
         module.set_rng_state_all([torch.from_numpy(s.copy()) for s in state["devices"]])
 
 
+def host_rng_state() -> dict[str, Any]:
+    """States of the host's global generators as plain values, and as few of them as can be. Reads only."""
+    version, numbers, gauss = random.getstate()
+    drawn: Any = np.random.get_state(legacy=False)
+    is_usual = drawn["bit_generator"] == "MT19937"  # another one may have been put there, and is not kept here
+    keys = drawn["state"]["key"].tobytes() if is_usual else b""
+    return {
+        "torch": torch.get_rng_state().numpy().tobytes(),
+        "numpy": [keys, drawn["state"]["pos"], drawn["has_gauss"], drawn["gauss"]] if is_usual else None,
+        "python": [version, np.array(numbers, dtype=np.uint32).tobytes(), gauss],
+    }
+
+
+def set_host_rng_state(state: Mapping[str, Any]) -> None:
+    """Put them back."""
+    torch.set_rng_state(torch.frombuffer(bytearray(state["torch"]), dtype=torch.uint8))
+    if state["numpy"] is not None:
+        keys, *rest = state["numpy"]
+        np.random.set_state(("MT19937", np.frombuffer(keys, dtype=np.uint32), *rest))
+    version, numbers, gauss = state["python"]
+    random.setstate((version, tuple(np.frombuffer(numbers, dtype=np.uint32).tolist()), gauss))
+
+
 def random_kind(value: object) -> str | None:
     """What a generator of NumPy's or Python's is called in a state, its algorithm included; None for anything else."""
     if type(value) is np.random.Generator:

@@ -1,0 +1,175 @@
+"""Orders of samples that torchdata's position does not say: drawn as an epoch begins, or told by the loop (A-EXACT-2)."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils import data
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+from hinan.core.errors import StructureError
+from hinan.trainer.state.capture import Capture
+from tests.exact.twins import Step, assert_resumes, evacuated, restored, seed
+
+COUNT, BATCH = 10, 3
+STEPS, STOPS = 13, (6, 8, 9)
+"""Of epochs of four steps: twice in the middle of the second one, and in the third."""
+
+pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata says it to each loader
+
+
+class Samples(data.Dataset[torch.Tensor]):
+    """Numbers that depend on the epoch, which the loop sets."""
+
+    epoch = 0
+
+    def __len__(self) -> int:
+        return COUNT
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.tensor(float(index + 100 * self.epoch))
+
+
+class Still(Samples):
+    """Numbers alone: workers that persist have the dataset of the first epoch."""
+
+    epoch = property(lambda self: 0, lambda self, epoch: None)  # type: ignore[assignment]
+
+
+class ByEpoch(data.Sampler[int]):
+    """Shuffles by the epoch that it is told."""
+
+    epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return COUNT
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(torch.randperm(COUNT, generator=torch.Generator().manual_seed(self.epoch)).tolist())
+
+
+class Drawn(ByEpoch):
+    """Shuffles by Python's and NumPy's generators, as samplers of buckets do."""
+
+    def __iter__(self) -> Iterator[int]:
+        order = np.random.permutation(COUNT).tolist()
+        random.shuffle(order)
+        return iter(order)
+
+
+class OneByOne(Drawn):
+    """Draws each sample as it is asked for."""
+
+    def __iter__(self) -> Iterator[int]:
+        yield from (random.randrange(COUNT) for _ in range(COUNT))
+
+
+def own() -> torch.Generator:
+    return torch.Generator().manual_seed(3)
+
+
+SAMPLERS: dict[str, Callable[[], dict[str, Any]]] = {
+    "distributed": lambda: {"sampler": data.DistributedSampler(Samples(), 1, 0, seed=3)},
+    "told": lambda: {"sampler": ByEpoch()},
+    "drawn": lambda: {"sampler": Drawn()},
+    "one by one": lambda: {"sampler": OneByOne()},
+    "weighted": lambda: {"sampler": data.WeightedRandomSampler(torch.ones(COUNT).tolist(), COUNT)},
+    "weighted, own": lambda: {"sampler": data.WeightedRandomSampler(torch.ones(COUNT).tolist(), COUNT, generator=own())},
+    "subset": lambda: {"sampler": data.SubsetRandomSampler(range(COUNT))},
+    "random": lambda: {"sampler": data.RandomSampler(Samples())},
+    "replacing, own": lambda: {
+        "sampler": data.RandomSampler(Samples(), replacement=True, num_samples=COUNT, generator=own())
+    },
+    "batches": lambda: {"batch_sampler": data.BatchSampler(Drawn(), BATCH, False), "batch_size": 1},
+    "no batches": lambda: {"sampler": data.RandomSampler(Samples(), num_samples=4), "batch_size": None},
+}
+
+
+def loop(state: dict[str, Any], loader: Any) -> Iterator[list[float]]:
+    """What a user writes: the epoch is told before the loader is asked. Each step draws from all generators."""
+    while True:
+        for told in (loader.sampler, loader.batch_sampler):
+            if hasattr(told, "set_epoch"):
+                told.set_epoch(state["at"]["epoch"])
+        loader.dataset.epoch = state["at"]["epoch"]
+        for batch in loader:
+            yield [*batch.reshape(-1).tolist(), float(torch.rand(())), random.random(), np.random.random()]
+        state["at"]["epoch"] += 1
+
+
+def make(workers: int = 0, dataset: type[Samples] = Samples, **options: Any) -> Callable[[], tuple[dict[str, Any], Step]]:
+    def made() -> tuple[dict[str, Any], Step]:
+        chosen = {key: value() if callable(value) else value for key, value in options.items()}
+        if "batch_sampler" not in chosen:
+            chosen = {"batch_size": BATCH, **chosen}
+        loader: Any = StatefulDataLoader(dataset(), num_workers=workers, **chosen)
+        state = {"data": loader, "at": {"epoch": 0}}
+        steps = loop(state, loader)
+        return state, lambda: next(steps)
+
+    return made
+
+
+def sampled(kind: str, workers: int = 0, **options: Any) -> Callable[[], tuple[dict[str, Any], Step]]:
+    """A maker whose sampler is made anew each time."""
+    return lambda: make(workers, **SAMPLERS[kind](), **options)()
+
+
+@pytest.mark.parametrize("kind", SAMPLERS)
+def test_the_order_of_the_running_epoch_goes_on(kind: str) -> None:
+    assert_resumes(sampled(kind), steps=STEPS, at=STOPS)
+
+
+@pytest.mark.parametrize("kind", ["distributed", "weighted", "no batches"])
+def test_the_epoch_that_the_loop_tells_reaches_workers(kind: str) -> None:
+    """They are started when the loop asks for the iterator, with the dataset as it is then."""
+    assert_resumes(sampled(kind, workers=1), steps=10, at=(6,))
+
+
+def test_workers_that_persist() -> None:
+    """They begin later epochs by themselves: what is told goes on, of what is drawn torchdata's own samplers."""
+    persist = {"persistent_workers": True, "dataset": Still}
+    for options in ({"shuffle": True}, SAMPLERS["distributed"]()):
+        assert_resumes(lambda o=options: make(1, **copy.deepcopy(o), **persist)(), steps=7, at=(6,))  # type: ignore[misc]
+
+
+def test_stopped_at_the_end_of_an_epoch_and_before_the_first_batch_of_one() -> None:
+    assert_resumes(sampled("weighted"), steps=STEPS, at=(4, 8))
+    (state, _), (live, _) = sampled("weighted")(), sampled("weighted")()
+    Capture(state)
+    seed(1)
+    iter(state["data"])  # begun, and nothing taken
+    image, small = evacuated(state)
+    restored(image, small, live)
+    assert evacuated(live)[1]["state"] == small["state"]
+
+
+def test_a_copy_of_a_loader_is_a_loader_of_its_own() -> None:
+    state, step = sampled("weighted")()
+    Capture(state)
+    step()
+    twin = copy.copy(state["data"])
+    before = evacuated(state)[1]["state"]["data"]
+    assert sum(batch.numel() for batch in twin) == COUNT
+    assert evacuated(state)[1]["state"]["data"] == before
+
+
+def test_one_that_cannot_go_on_says_so_where_it_is_asked() -> None:
+    state, step = sampled("told")()
+    step()
+    image, small = evacuated(state)
+    live, live_step = sampled("told", workers=1)()
+    restored(image, small, live)
+    before = torch.get_rng_state()
+    with pytest.raises(StructureError, match=r"^data is a StatefulDataLoader that does not go on .*workers"):
+        live_step()
+    assert torch.equal(torch.get_rng_state(), before)
