@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from hinan.core.errors import CaptureError, FormatError, StructureError
+from hinan.trainer.restoring.differences import refuse_lazy
 from hinan.trainer.state.capture import Capture
 from tests.exact.twins import Step, assert_resumes, assert_same, evacuated, everything, look, restored, seed
 from tests.trainer.helpers import evacuate, install
@@ -318,7 +319,17 @@ def test_a_state_key_the_live_optimizer_has_and_the_saved_one_lacks(caplog: pyte
 
 def test_modules_before_their_first_forward() -> None:
     """A lazy module has nothing to keep yet: refused by path, not with torch's own words; after the first forward it is
-    a module like any other, and its twin must have been run once, too."""
+    a module like any other, and its twin must have been run once, too. So a start from nothing refuses it as well: what
+    it goes on to save, the next one could not take. One that saves itself is left to say so when it loads."""
+    for module in (nn.LazyLinear(2), nn.Sequential(nn.LazyBatchNorm1d())):
+        with pytest.raises(StructureError, match=r"m\..* has no values yet; run the module once before restore\(\)"):
+            refuse_lazy({"m": module, "o": torch.optim.SGD(module.parameters())})
+
+    class Makes(nn.LazyLinear):
+        def state_dict(self, *arguments: Any, **named: Any) -> Any:
+            return super().state_dict(*arguments, **named)
+
+    refuse_lazy({"m": Makes(2), "n": nn.Linear(2, 2)})
     with pytest.raises(CaptureError, match=r"m\.weight .*has no values yet"):
         evacuate({"m": nn.LazyLinear(2)})
     seed(1)

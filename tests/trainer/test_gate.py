@@ -216,6 +216,19 @@ def test_an_optimizer_that_has_not_stepped_yet_is_not_blamed(model: nn.Module, c
     gate.close()
 
 
+def test_parameters_of_a_lazy_module_are_listened_to_before_it_has_run() -> None:
+    model = torch.nn.LazyLinear(2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    gate = Gate({"m": model, "o": optimizer})
+    model(torch.ones(1, 3))
+    for _ in range(3):
+        gate.learn(Capture({"m": model, "o": optimizer}).take())
+        gate.probe()
+        trained(gate, optimizer)
+    assert gate.earned() == {"o"}
+    gate.close()
+
+
 def test_an_optimizer_that_moves_unseen_is_named_soon(model: nn.Module, caplog: pytest.LogCaptureFixture) -> None:
     state: dict[str, object] = {"m": model, "o": torch.optim.SGD(model.parameters(), lr=0.1)}
     gate = Gate(state)

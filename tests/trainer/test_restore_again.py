@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from hinan.core.errors import BudgetError, ConfigError, FormatError
+from hinan.core.errors import BudgetError, ConfigError, FormatError, StructureError
 from hinan.core.ids import StepId
 from hinan.formats.records import ResumeRecord
 from hinan.tiers.attempts import Attempts
@@ -60,6 +60,17 @@ def test_an_interrupted_restore_finds_its_own_record(restore: Any, tmp_path: Pat
         restore._publish_resume(None, "")
     record = Attempts(tmp_path).resumes()[3]
     assert isinstance(record, ResumeRecord) and record.parent == StepId(2, 8)
+
+
+def test_a_fresh_start_of_a_lazy_module_is_refused_until_it_has_run(restore: Any, tmp_path: Path) -> None:
+    """On all ranks, before anything is written down; then the same restore() goes through."""
+    restore._decided = lambda fresh: []
+    state = {"m": torch.nn.LazyLinear(2)}
+    with pytest.raises(StructureError, match=r"^m\.weight .* run the module once before restore\(\)"):
+        restore.run(state, fresh=False)
+    assert isinstance(restore._ranks.said[-1], StructureError) and not Attempts(tmp_path).resumes()
+    state["m"](torch.ones(1, 3))
+    assert restore.run(state, fresh=False).step == 0 and Attempts(tmp_path).resumes()[3].parent is None
 
 
 def test_a_state_that_is_written_in_part_is_called_so(restore: Any, caplog: pytest.LogCaptureFixture) -> None:

@@ -7,6 +7,7 @@ from itertools import chain
 from operator import attrgetter
 
 import torch
+from torch import nn
 
 from hinan.formats.digest import digest
 from hinan.trainer.ports.halves import in_halves
@@ -51,7 +52,8 @@ class Watched:
 
 def version(tensor: torch.Tensor) -> int:
     """torch's count of in-place changes. A tripwire, not a proof: `.data` writes, fused steps and graphs do not count."""
-    return -1 if tensor.is_inference() else tensor._version
+    # A parameter of a lazy module that has not run answers next to nothing.
+    return -1 if nn.parameter.is_lazy(tensor) or tensor.is_inference() else tensor._version
 
 
 _VERSION = attrgetter("_version")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import torch
 from torch import nn
@@ -10,7 +10,11 @@ from torch import nn
 from hinan.core.errors import StructureError
 from hinan.trainer.restoring.saved import SavedTensor
 from hinan.trainer.state.layout import has_its_bytes
+from hinan.trainer.state.loading_modules import saves_itself
 from hinan.trainer.state.loading_optimizers import is_plain
+from hinan.trainer.state.modules import unwrap
+from hinan.trainer.state.naming import modules_of
+from hinan.trainer.state.places import names_loaded, owners_of, places_of
 from hinan.trainer.state.supported import is_wrapper
 
 
@@ -25,6 +29,27 @@ def refuse_other_keys(saved: Collection[str], live: Collection[str]) -> None:
         raise StructureError(f"the live state has {extra}, the saved one does not; it was saved without them")
 
 
+def refuse_lazy(state: Mapping[str, object]) -> None:
+    """Parameters without values, which a restore could not write over. Asked at a start from nothing, too: what is saved
+    later, the next start of the same program could only refuse.
+
+    Who saves himself may load himself before he has run, and is asked only when there is something to load.
+    """
+    for path, module in modules_of(state):
+        bare = unwrap(module)
+        saving = {name for name, owner in bare.named_modules(remove_duplicate=False) if saves_itself(owner)}
+        loaded = names_loaded(bare)
+        for name, (slots, attribute) in places_of(bare).items():
+            if nn.parameter.is_lazy(slots[attribute]) and name in loaded and saving.isdisjoint(owners_of(name)):
+                raise _lazy(f"{path}.{name}")
+
+
+def _lazy(path: str) -> StructureError:
+    return StructureError(
+        f"{path} belongs to a lazy module and has no values yet; run the module once before restore()", path=path
+    )
+
+
 def refuse_other_names(path: str, saved: Collection[str], live: Collection[str]) -> None:
     """The tensors of a module must have the same names."""
     if difference := set(saved) ^ set(live):
@@ -36,9 +61,7 @@ def refuse_other_names(path: str, saved: Collection[str], live: Collection[str])
 def refuse_other_tensor(path: str, saved: SavedTensor, live: torch.Tensor) -> None:
     """A live tensor that is written over must have bytes of its own, and the dtype and shape of the saved one."""
     if nn.parameter.is_lazy(live):
-        raise StructureError(
-            f"{path} belongs to a lazy module and has no values yet; run the module once before restore()", path=path
-        )
+        raise _lazy(path)
     if is_wrapper(live):
         raise StructureError(
             f"{path} was saved from a tensor with bytes of its own and is a {type(live).__name__} now, whose bytes "

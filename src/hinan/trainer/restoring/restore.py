@@ -31,6 +31,7 @@ from hinan.tiers.views import flaw_of, read_checked
 from hinan.trainer.attempt.deciding import decided
 from hinan.trainer.attempt.liaison import Place
 from hinan.trainer.attempt.ranks import Ranks
+from hinan.trainer.restoring.differences import refuse_lazy
 from hinan.trainer.restoring.install import Matcher, Write
 from hinan.trainer.restoring.parsing import Small, parse_small
 from hinan.trainer.restoring.saved import SavedTensors
@@ -105,6 +106,8 @@ class Restore:
                 return Resumed(step_id.step, step_id.attempt, tier, reason, read, self._seconds)
         if candidates:
             raise NothingToResume("every candidate failed when it was read; `hinan decide` lists the reasons")
+        _, failure = self._try(lambda: refuse_lazy(state))
+        self._ranks.agree(failure, "looking at the live state")
         self._publish_resume(None, "")
         return Resumed(0, None, "", "fresh start, as asked" if fresh else "nothing was saved yet", {}, self._seconds)
 
