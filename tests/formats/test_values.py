@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict, deque
 from fractions import Fraction
 from typing import Any
 
@@ -34,7 +34,9 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, dict):
         pairs = zip(a.items(), b.items(), strict=False)
         return len(a) == len(b) and all(same(x[0], y[0]) and same(x[1], y[1]) for x, y in pairs)
-    if isinstance(a, list | tuple):
+    if isinstance(a, deque) and a.maxlen != b.maxlen:
+        return False
+    if isinstance(a, list | tuple | deque):
         return len(a) == len(b) and all(map(same, a, b))
     if isinstance(a, float):
         return (math.isnan(a) and math.isnan(b)) or (a == b and math.copysign(1, a) == math.copysign(1, b))
@@ -75,6 +77,7 @@ values = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=4)
         | st.lists(inner, max_size=4).map(tuple)
+        | st.builds(deque, st.lists(inner, max_size=4), st.none() | st.integers(4, 6))
         | st.dictionaries(st.text(), inner, max_size=4)
         | st.dictionaries(st.text().map("$".__add__), inner, max_size=2)
         | st.dictionaries(keys, inner, max_size=4)
@@ -114,6 +117,10 @@ class Mine:
     """A class of the user's."""
 
 
+class Ring(deque[int]):
+    """A subclass that may hold more than its members."""
+
+
 class Named(tuple[int, ...]):
     """A subclass that plain JSON would flatten."""
 
@@ -121,7 +128,8 @@ class Named(tuple[int, ...]):
 @pytest.mark.parametrize(
     ("value", "kind"),
     [
-        (Mine(), "Mine"), (Mine, "type"), (Named((1,)), "Named"), (Fraction(1, 3), "Fraction"), (print, "builtin_function"),
+        (Mine(), "Mine"), (Mine, "type"), (Named((1,)), "Named"), (Ring(), "Ring"),
+        (Fraction(1, 3), "Fraction"), (print, "builtin_function"),
         (np.array([Mine()]), "ndarray"), (np.ma.masked_array([1, 2], [True, False]), "MaskedArray"),
         (np.zeros(1, "i4,f4"), "ndarray"), (np.zeros(1, "i4,f4")[0], "void"), (iter([]), "list_iterator"),
     ],

@@ -138,6 +138,37 @@ def test_a_deque_that_stands_for_a_list(room: int | None) -> None:
     assert list(live["x"]) == [1, 2, 3] and (live["x"] is held) == (room != 2)
 
 
+@pytest.mark.parametrize("before", [[], [torch.zeros(2), 7], [0] * 3])
+def test_a_deque_takes_what_was_saved_where_it_stands(before: list[Any]) -> None:
+    """A window of losses, a replay buffer: the loop holds it. Its tensors go by name, and share what they shared."""
+    held = deque(before, 3)
+    first = next((item for item in held if isinstance(item, torch.Tensor)), None)
+    live = {"x": held, "y": (held, 0)}
+    one = torch.ones(2)
+    saved = deque([one, [1.5], one], 3)
+    image, small, _ = evacuate({"x": saved, "y": (saved, 1)})
+    assert small["state"]["x"] == {"$deque": [3, [{"$tensor": ["x.[0]", "cpu"]}, [1.5], {"$tensor": ["x.[2]", "cpu"]}]]}
+    install(image, small, live)
+    assert live["x"] is live["y"][0] is held and len(held) == 3 and held[1] == [1.5] and live["y"][1] == 1
+    assert held[0].tolist() == [1, 1] and held[0].data_ptr() == held[2].data_ptr() and (first is None or held[0] is first)
+
+
+def test_a_deque_where_none_stands_is_made_anew() -> None:
+    saved = {"x": deque([1, torch.ones(1)], 4), "y": {1: (2, deque([{3}]))}, "z": deque()}
+    live = through(saved, {"x": [0], "y": {}, "z": deque([1])})
+    assert type(live["x"]) is deque and live["x"].maxlen == 4 and live["x"][0] == 1 and live["x"][1].tolist() == [1]
+    assert live["y"] == saved["y"] and type(live["y"][1][1]) is deque and live["z"] == deque()
+
+
+def test_a_deque_of_another_length_at_most_is_refused_by_path() -> None:
+    """It would drop members that the saved one keeps, or the other way round."""
+    live = {"a": [0], "x": {"y": deque([1], 2)}}
+    image, small, _ = evacuate({"a": [1], "x": {"y": deque([1], 3)}})
+    with pytest.raises(StructureError, match=r"^x\.y was saved as a deque with maxlen=3 and has maxlen=2 now"):
+        install(image, small, live)
+    assert live == {"a": [0], "x": {"y": deque([1], 2)}}
+
+
 def test_a_buffer_that_something_looks_into_keeps_its_length() -> None:
     live = {"x": bytearray(2)}
     with memoryview(live["x"]):
@@ -158,12 +189,22 @@ def test_nothing_is_written_before_all_is_compared() -> None:
 
 def test_an_interrupt_leaves_what_the_next_restore_writes_into() -> None:
     """A handler may raise between any two instructions of the writes."""
-    saved: dict[str, Any] = {"d": {"b": [1, 2], "t": (torch.ones(2), {7})}, "l": [np.ones(3), Counter("aa")], "c": 1}
+    saved: dict[str, Any] = {
+        "d": {"b": [1, 2], "t": (torch.ones(2), {7})},
+        "l": [np.ones(3), Counter("aa")],
+        "c": 1,
+        "q": deque([5, [6]], 2),
+    }
     image, small, _ = evacuate(saved)
 
     def raised_at(count: int) -> bool:
-        held: list[Any] = [[0, 1, 2], torch.zeros(2), {1}, np.zeros(3), Counter("b")]
-        live: dict[str, Any] = {"d": {"gone": 0, "t": (held[1], held[2]), "b": held[0]}, "l": [held[3], held[4], 9], "c": 0}
+        held: list[Any] = [[0, 1, 2], torch.zeros(2), {1}, np.zeros(3), Counter("b"), deque([0, 0], 2)]
+        live: dict[str, Any] = {
+            "d": {"gone": 0, "t": (held[1], held[2]), "b": held[0]},
+            "l": [held[3], held[4], 9],
+            "c": 0,
+            "q": held[5],
+        }
         outer = live["d"], live["l"]
         writes = Matcher(saved_tensors(image), live).match(small["state"], live)
 
@@ -188,6 +229,7 @@ def test_an_interrupt_leaves_what_the_next_restore_writes_into() -> None:
         if interrupted:
             install(image, small, live)
         assert (live["d"], live["l"]) == outer and live["d"] is outer[0] and live["l"] is outer[1]
+        assert live["q"] is held[5] and list(held[5]) == [5, [6]]
         assert live["d"]["b"] is held[0] and held[0] == [1, 2] and list(live["d"]) == ["b", "t"]
         assert (
             live["d"]["t"][0] is held[1] and held[1].tolist() == [1, 1] and live["d"]["t"][1] is held[2] and held[2] == {7}

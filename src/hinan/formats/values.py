@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import math
 import re
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, Flag
 from functools import lru_cache
@@ -30,7 +30,7 @@ KEYED = ("$dict", "$ordered", "$default")
 
 _FACTORIES: Mapping[str, type] = {kind.__name__: kind for kind in (dict, list, set, tuple, int, float, str, bool)}
 """What a defaultdict may make and still be one in the file: a type that needs no name to be imported."""
-_CONTAINERS = (list, tuple, dict, set, frozenset)
+_CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 MAX_DEPTH = 100
 
 
@@ -74,6 +74,8 @@ def encode_value(value: object, leaf: Leaf, path: str = "", depth: int = 0, made
         return value if math.isfinite(value) else {"$float": repr(value)}
     if (taken := leaf(path, value)) is not None:
         return taken
+    if type(value) is deque:
+        return {"$deque": [value.maxlen, encode_value([*value], leaf, path, depth, made_leaf)]}
     return _encode_container(value, leaf, path, depth, made_leaf or leaf)
 
 
@@ -196,6 +198,7 @@ def _decode_tagged(tag: str, payload: Json, restore: Restore, path: str) -> obje
         "$int": lambda: int(payload),
         "$float": lambda: float(payload),
         "$tuple": lambda: tuple(inner(payload)),
+        "$deque": lambda: deque(inner(payload[1]), payload[0]),
         "$set": lambda: set(inner(payload)),
         "$frozenset": lambda: frozenset(inner(payload)),
         "$dict": lambda: dict(pairs(payload)),

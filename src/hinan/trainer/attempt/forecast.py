@@ -6,6 +6,7 @@ Promises:  nothing live is changed or asked: no `state_dict()` of the user's (on
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -99,7 +100,7 @@ class _Walk:
         elif isinstance(value, Mapping):
             for key, item in value.items():
                 self.visit(child(path, key), item)
-        elif isinstance(value, list | tuple):
+        elif isinstance(value, list | tuple | deque):
             for i, item in enumerate(value):
                 self.visit(child(path, i), item)
         elif hasattr(value, "state_dict") and hasattr(value, "load_state_dict"):

@@ -6,6 +6,7 @@ Why:  `load_state_dict(assign=True)` puts new tensors in the place of those that
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 
 import torch
@@ -38,7 +39,7 @@ def _holders(value: object, path: str) -> Iterator[tuple[str, torch.Tensor]]:
                 at = child(path, f"key {id(key):#x}")
                 yield f"{at} itself", key
             yield from _holders(item, at)
-    elif isinstance(value, list | tuple):
+    elif isinstance(value, list | tuple | deque):
         for i, item in enumerate(value):
             yield from _holders(item, child(path, i))
 

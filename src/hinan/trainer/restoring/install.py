@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import logging
 import operator
+from collections import deque
 from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, Sequence
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
@@ -31,7 +32,17 @@ from hinan.trainer.restoring.holders import holders, refuse_parted
 from hinan.trainer.restoring.loading import loads
 from hinan.trainer.restoring.making import Maker, kind_of, says_its_path
 from hinan.trainer.restoring.moments import Moment, settle
-from hinan.trainer.restoring.plain import PAIRS, can_become, fill, is_data, is_same, place_of, resize, take_out
+from hinan.trainer.restoring.plain import (
+    PAIRS,
+    can_become,
+    fill,
+    is_data,
+    is_same,
+    place_of,
+    refuse_other_room,
+    resize,
+    take_out,
+)
 from hinan.trainer.restoring.saved import SavedTensor, SavedTensors
 from hinan.trainer.restoring.writes import Copies, put_in_order
 from hinan.trainer.state.loader import keeps_position, load_loader
@@ -121,6 +132,9 @@ class Matcher:
     def _taken(self, live: object, json: Json, path: str) -> bool:
         """Match a live value that takes its state in place, whoever holds it; False for everything else."""
         if isinstance(json, dict) and self._object(live, json, path):
+        elif "$deque" in json and isinstance(live, deque):
+            refuse_other_room(path, json["$deque"][0], live)
+            self._sequence(live, json["$deque"][1], path)
             return True
         if not can_become(live, json, self._tensors):
             return False

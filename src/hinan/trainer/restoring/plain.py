@@ -33,6 +33,8 @@ def can_become(live: object, json: Json, tensors: SavedTensors) -> bool:
     if tag == "$array":
         return _takes(live, np.dtype(json[tag][0]), json[tag][1])
     if tag == "$ndarray":
+    if tag == "$deque":
+        return type(live) is deque
         return _takes(live, *tensors[json[tag]].dtype_and_shape_as_array)
     exact = {"$set": set, "$bytearray": bytearray, "$counter": Counter}
     if tag in exact:
@@ -41,6 +43,16 @@ def can_become(live: object, json: Json, tensors: SavedTensors) -> bool:
 
 
 def _takes(live: object, dtype: np.dtype[Any], shape: Sequence[int]) -> bool:
+def refuse_other_room(path: str, saved: int | None, live: deque[Any]) -> None:
+    """A deque that is written in place must drop as many members as the saved one."""
+    if saved != live.maxlen:
+        raise StructureError(
+            f"{path} was saved as a deque with maxlen={saved} and has maxlen={live.maxlen} now; make it as it was, and "
+            "another one from it after restore()",
+            path=path,
+        )
+
+
     """Whether a live array has this dtype and shape, and can be written; a subclass may hold more than its values."""
     return type(live) is np.ndarray and live.flags.writeable and live.dtype == dtype and list(live.shape) == list(shape)
 
@@ -114,7 +126,7 @@ def is_data(value: object) -> bool:
     """Whether a value is plain data all through: nothing in it loads a state, draws numbers or is trained."""
     if isinstance(value, Mapping):
         return all(map(is_data, value.values()))
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | deque):
         return all(map(is_data, value))
     if isinstance(value, torch.Tensor):
         return not value.requires_grad

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any, TypeVar
@@ -46,7 +47,7 @@ def _objects(state: object, path: str, kind: type[Kind]) -> Iterator[tuple[str, 
         for i, (key, value) in enumerate(state.items()):
             at = child(path, i if isinstance(key, torch.Tensor) else key) if path else str(key)
             yield from _objects(value, at, kind)
-    elif isinstance(state, list | tuple):
+    elif isinstance(state, list | tuple | deque):
         for i, value in enumerate(state):
             yield from _objects(value, child(path, i), kind)
 
