@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections import defaultdict
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from torch import nn
 
 import hinan
 from hinan.core.errors import BudgetError, CaptureError, StructureError
+from hinan.trainer.attempt.forecast import forecast
 from tests.trainer.helpers import evacuate, install
 
 
@@ -130,9 +132,9 @@ def test_what_raises_as_it_is_asked_is_said_with_its_path() -> None:
     """A state_dict(), an encode(), an extra state that has answered before, and whatever else is asked."""
     from hinan.trainer.state.capture import Capture
 
-    odd = type("Odd", (), {"state_dict": property(Fails(KeyError("not ready")).fail)})
+    odd = type("Odd", (Plain,), {"state_dict": property(Fails(KeyError("not ready")).fail)})
     for value, path in (
-        (Fails(KeyError("not ready")), r"cfg\.x"), (Coded(), r"cfg\.x"), (odd(), "cfg"),
+        (Fails(KeyError("not ready")), r"cfg\.x"), (Coded(), r"cfg\.x"), (odd(), r"cfg\.x"), (Closed(), "cfg"),
     ):  # fmt: skip
         with pytest.raises(CaptureError, match=rf"^{path} .*KeyError: 'not ready'"):
             evacuate({"cfg": {"x": value}})
@@ -142,6 +144,48 @@ def test_what_raises_as_it_is_asked_is_said_with_its_path() -> None:
     module[0].fails = True  # type: ignore[assignment]
     with pytest.raises(CaptureError, match=r"^m\.0\._extra_state .*get_extra_state\(\) does not answer: KeyError"):
         capture.take()
+
+
+class Attributes(dict[str, Any]):
+    """The usual dict with attributes: what is no key raises a KeyError."""
+
+    __getattr__ = dict.__getitem__
+
+
+class Growing(defaultdict[str, Any]):
+    """One that makes what it is asked for."""
+
+    __getattr__ = defaultdict.__getitem__
+
+
+class Never:
+    """No attribute but what its class has."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise KeyError(name)
+
+
+@pytest.mark.parametrize("value", [Attributes(n=1), Growing(dict, n=1), Never()], ids=lambda value: type(value).__name__)
+def test_what_answers_to_any_attribute_in_a_way_of_its_own_is_refused_by_its_class(value: Any) -> None:
+    """By the path of itself, wherever it stands, with the way out; nothing is made in it. A forecast goes past it."""
+    for state, path in (
+        ({"x": value}, "x"), ({"x": {"cfg": [value]}}, r"x\.cfg\.\[0\]"), ({"x": Plain({"cfg": value})}, r"x\.cfg"),
+    ):  # fmt: skip
+        with pytest.raises(CaptureError, match=rf"^{path} holds a .*{type(value).__name__}, which .* plain values instead"):
+            evacuate(state)
+        forecast(state)
+    assert not isinstance(value, dict) or list(value) == ["n"]
+
+
+def test_a_dict_with_attributes_takes_a_dict_that_was_saved() -> None:
+    live: dict[str, Any] = {"x": Attributes(n=0, cfg=Attributes(a=0), gone=Attributes(b=1))}
+    held = live["x"], live["x"]["cfg"]
+    image, small, _ = evacuate({"x": {"n": 1, "cfg": {"a": 2}}})
+    install(image, small, live)
+    assert live["x"] is held[0] and live["x"]["cfg"] is held[1] and live["x"] == {"n": 1, "cfg": {"a": 2}}
+    image, small, _ = evacuate({"x": Plain({"n": 1})})
+    with pytest.raises(StructureError, match="x was saved from a stateful, and is a Attributes now"):
+        install(image, small, live)
 
 
 def test_errors_of_hinan_and_of_a_signals_handler_pass() -> None:

@@ -124,3 +124,9 @@ def test_an_unknown_class_is_said_to_be_unknown(base: Any, least: int) -> None:
 def test_a_mem_7_memory_for_copies_is_counted() -> None:
     """A-MEM-7: a device whose copies go through pinned chunks has them in the sum; where slots are pinned, none are."""
     assert [ring_bytes(torch.device(kind)) for kind in ("cpu", "cuda", "xpu")] == [0, 0, RING_CHUNKS * CHUNK_BYTES]
+
+
+def test_a_lazy_module_that_has_not_run_is_foretold_at_least() -> None:
+    model = nn.LazyLinear(2)
+    found = forecast({"m": model, "o": torch.optim.Adam(model.parameters())})
+    assert found.unknown == ["what m (LazyLinear) makes when it runs first"] and not found.coming_bytes

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from hinan.formats.image import ITEM_BYTES, Entry, lay_out
 from hinan.formats.values import child
 from hinan.trainer.ports.device import RING_CHUNKS
 from hinan.trainer.ports.pieces import CHUNK_BYTES
+from hinan.trainer.state.attributes import says_its_state
 from hinan.trainer.state.capture import INLINE_ARRAY_BYTES
 from hinan.trainer.state.layout import SAFETENSORS_WORD, make_plan
 from hinan.trainer.state.loading_modules import saves_itself
@@ -103,10 +105,12 @@ class _Walk:
         elif isinstance(value, list | tuple | deque):
             for i, item in enumerate(value):
                 self.visit(child(path, i), item)
-        elif hasattr(value, "state_dict") and hasattr(value, "load_state_dict"):
+        elif says_its_state(value):
             self.found.unknown.append(f"what {path} ({type(value).__name__}) gives as its state_dict")
 
     def _module(self, path: str, module: nn.Module) -> None:
+        if any(map(nn.parameter.is_lazy, chain(module.parameters(), module.buffers()))):
+            self.found.unknown.append(f"what {path} ({type(module).__name__}) makes when it runs first")
         if any(map(saves_itself, module.modules())):
             self.found.unknown.append(f"what {path} ({type(module).__name__}) adds to its state_dict")
         for prefix, owner in module.named_modules(remove_duplicate=False):
@@ -124,7 +128,12 @@ class _Walk:
             self.visit(f"{path}.groups.[{i}]", {k: v for k, v in group.items() if k not in ("params", "param_names")})
         if not is_plain(optimizer):
             self.found.unknown.append(f"what {path} ({type(optimizer).__name__}) gives as its state_dict")
-        trained = [(p, group) for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+        trained = [
+            (p, group)
+            for group in optimizer.param_groups
+            for p in group["params"]
+            if p.requires_grad and not nn.parameter.is_lazy(p)
+        ]
         self.found.host_bytes += sum(p.nbytes for p, _ in trained if p.device.type == "cpu" and p.grad is None)
         if not any(optimizer.state.values()):
             self._state_to_come(path, optimizer, trained, names)

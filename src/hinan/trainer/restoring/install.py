@@ -12,7 +12,7 @@ import operator
 from collections import deque
 from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, Sequence
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
@@ -45,6 +45,7 @@ from hinan.trainer.restoring.plain import (
 )
 from hinan.trainer.restoring.saved import SavedTensor, SavedTensors
 from hinan.trainer.restoring.writes import Copies, put_in_order
+from hinan.trainer.state.attributes import says_its_state
 from hinan.trainer.state.loader import keeps_position, load_loader
 from hinan.trainer.state.loading_optimizers import load
 from hinan.trainer.state.modules import ModuleTensors, unwrap
@@ -58,17 +59,6 @@ log = logging.getLogger("hinan")
 Write = Callable[[], object]
 _IN_PLACE = ("$module", "$optimizer", "$stateful", "$scaler", "$loader", "$random")
 """Tags of objects that only a live object of the same kind can take."""
-
-
-@runtime_checkable
-class Stateful(Protocol):
-    """Anything that gives its state as values and takes it back: schedulers, scalers, loaders, objects of the user's."""
-
-    def state_dict(self) -> Any:
-        """The state."""
-
-    def load_state_dict(self, state_dict: Any) -> Any:
-        """Take a state."""
 
 
 class Matcher:
@@ -132,9 +122,6 @@ class Matcher:
     def _taken(self, live: object, json: Json, path: str) -> bool:
         """Match a live value that takes its state in place, whoever holds it; False for everything else."""
         if isinstance(json, dict) and self._object(live, json, path):
-        elif "$deque" in json and isinstance(live, deque):
-            refuse_other_room(path, json["$deque"][0], live)
-            self._sequence(live, json["$deque"][1], path)
             return True
         if not can_become(live, json, self._tensors):
             return False
@@ -145,6 +132,9 @@ class Matcher:
             self._mapping(live, self._pairs(json) or {}, path)
         elif isinstance(json, list) and isinstance(live, MutableSequence):
             self._sequence(live, json, path)
+        elif "$deque" in json and isinstance(live, deque):
+            refuse_other_room(path, json["$deque"][0], live)
+            self._sequence(live, json["$deque"][1], path)
         elif "$ndarray" in json and isinstance(live, np.ndarray):
             self._writes.append(partial(self._tensors[json["$ndarray"]].write_over_array, live))
         else:
@@ -163,7 +153,7 @@ class Matcher:
         pairs = json[tag][1] if tag == "$default" else json[tag]
         return {self._maker.value(k, None): item for k, item in pairs}
 
-    def _object(self, live: object, json: Mapping[str, Json], path: str) -> bool:
+    def _object(self, live: Any, json: Mapping[str, Json], path: str) -> bool:
         """Match live objects that take their state in place; False for everything else."""
         if "$module" in json and isinstance(live, nn.Module):
             self._module(live, json["$module"], path)
@@ -174,7 +164,7 @@ class Matcher:
         elif "$generator" in json and isinstance(live, torch.Generator):
             state = torch.frombuffer(bytearray(base64.b64decode(json["$generator"][1])), dtype=torch.uint8)
             self._writes.append(lambda: live.set_state(state))
-        elif "$stateful" in json and isinstance(live, Stateful):
+        elif "$stateful" in json and says_its_state(live):
             value = self._maker.given(json["$stateful"])
             self._writes.append(loads(path, live, lambda: live.load_state_dict(value)))
         elif "$scaler" in json and isinstance(live, torch.amp.GradScaler):

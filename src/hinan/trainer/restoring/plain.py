@@ -16,6 +16,7 @@ import torch
 from hinan.core.errors import StructureError
 from hinan.formats.values import KEYED, Json
 from hinan.trainer.restoring.saved import SavedTensors
+from hinan.trainer.state.attributes import has
 
 PAIRS = (*KEYED, "$counter")
 """Tags of mappings that hold [key, value] pairs."""
@@ -32,9 +33,9 @@ def can_become(live: object, json: Json, tensors: SavedTensors) -> bool:
     tag = next(iter(json), "") if len(json) == 1 else ""
     if tag == "$array":
         return _takes(live, np.dtype(json[tag][0]), json[tag][1])
-    if tag == "$ndarray":
     if tag == "$deque":
         return type(live) is deque
+    if tag == "$ndarray":
         return _takes(live, *tensors[json[tag]].dtype_and_shape_as_array)
     exact = {"$set": set, "$bytearray": bytearray, "$counter": Counter}
     if tag in exact:
@@ -42,7 +43,6 @@ def can_become(live: object, json: Json, tensors: SavedTensors) -> bool:
     return isinstance(live, MutableMapping) and (tag in KEYED or not tag.startswith("$"))
 
 
-def _takes(live: object, dtype: np.dtype[Any], shape: Sequence[int]) -> bool:
 def refuse_other_room(path: str, saved: int | None, live: deque[Any]) -> None:
     """A deque that is written in place must drop as many members as the saved one."""
     if saved != live.maxlen:
@@ -53,6 +53,7 @@ def refuse_other_room(path: str, saved: int | None, live: deque[Any]) -> None:
         )
 
 
+def _takes(live: object, dtype: np.dtype[Any], shape: Sequence[int]) -> bool:
     """Whether a live array has this dtype and shape, and can be written; a subclass may hold more than its values."""
     return type(live) is np.ndarray and live.flags.writeable and live.dtype == dtype and list(live.shape) == list(shape)
 
@@ -131,4 +132,4 @@ def is_data(value: object) -> bool:
     if isinstance(value, torch.Tensor):
         return not value.requires_grad
     is_generator = isinstance(value, torch.Generator | np.random.Generator | np.random.RandomState | random.Random)
-    return not (is_generator or hasattr(value, "load_state_dict"))
+    return not (is_generator or has(value, "load_state_dict"))

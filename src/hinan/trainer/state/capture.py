@@ -24,6 +24,7 @@ from hinan.formats.gating import is_moved_by_step
 from hinan.formats.values import Json, child, dict_json, encode_value
 from hinan.host.signals import ours
 from hinan.trainer.state.asking import refuse_unloadable_object, refuse_unset_extras, said
+from hinan.trainer.state.attributes import has, says_its_state
 from hinan.trainer.state.codecs import codec_for
 from hinan.trainer.state.layout import packed_stride
 from hinan.trainer.state.loader import follow_loaders, keeps_position, loader_values
@@ -158,7 +159,7 @@ class Capture:
             return {"$ndarray": self._tensor(found, path, torch.from_numpy(_plain(value)))["$tensor"][0]}
         return torch_value(path, value) or self._object(found, path, value)
 
-    def _object(self, found: Captured, path: str, value: object) -> Json | None:
+    def _object(self, found: Captured, path: str, value: Any) -> Json | None:
         codec = codec_for(value)
         if codec is not None:
             encoded = said(path, value, f"the encode() of its codec {codec.name!r}", partial(codec.encode, value))
@@ -168,14 +169,15 @@ class Capture:
             refuse_unloadable_object(path, value)
             position = said(path, value, "its state_dict()", partial(loader_values, value))
             return {"$loader": self._encode(found, path, position)}
-        if hasattr(value, "state_dict") and hasattr(value, "load_state_dict"):
+        if says_its_state(value):
             refuse_unloadable_object(path, value)
             before = len(found.tensors)
             with self._makes_anew(path):
-                json = {"$stateful": self._encode(found, path, said(path, value, "its state_dict()", value.state_dict))}
+                words = said(path, value, "its state_dict()", lambda: value.state_dict())  # noqa: PLW0108 - it may be a property
+                json = {"$stateful": self._encode(found, path, words)}
             if not type(value).__module__.startswith("torch."):  # schedulers have no weights
                 found.words.append(json)
-            if hasattr(value, "step") and hasattr(value, "zero_grad"):  # an optimizer that torch does not know
+            if has(value, "step", "zero_grad"):  # an optimizer that torch does not know
                 found.gates |= dict.fromkeys(list(found.tensors)[before:], (BY_HAND,))
             return json
         return None

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from hinan.host.signals import ours
+from hinan.trainer.state.attributes import has
 from hinan.trainer.state.supported import is_supported
 
 Place = tuple[dict[str, Any], str]
@@ -47,7 +48,7 @@ def names_left_out(module: nn.Module, said: Mapping[str, Any], saved: Mapping[st
     """
     now, then = dict(_parts(said, "")), dict(_parts(saved, ""))
     new = {name: value for name, value in now.items() if name not in then and not is_extra_state(name)}
-    if any(hasattr(value, "shape") for value in new.values()):
+    if any(has(value, "shape") for value in new.values()):
         return set()
     return names_loaded(module) - then.keys() - new.keys()
 

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from hinan.core.errors import CaptureError
+from hinan.trainer.state.attributes import says_its_state
 from hinan.trainer.state.enums import is_found_again
 from hinan.trainer.state.loader import keeps_position
 from hinan.trainer.state.rng import can_make, random_kind
@@ -37,7 +38,8 @@ def why_unmakeable(value: object) -> str | None:
             f"is a member of {named}, and a restore could not find that class again under this name. Make it a class of a "
             "module (or of a class there) and leave it its name; or store the member's name or value"
         )
-    if isinstance(value, nn.Module | torch.optim.Optimizer) or keeps_position(value) or _says_its_state(value):
+    # Of whatever says its state, that would come back in its place, as a dict.
+    if isinstance(value, nn.Module | torch.optim.Optimizer) or keeps_position(value) or says_its_state(value):
         return (
             f"is a {named} where a restore makes every value anew, and an object like this cannot be made. Put it into the "
             "state, beside what says it here; or say its state_dict() here"
@@ -48,11 +50,6 @@ def why_unmakeable(value: object) -> str | None:
             "be made. Put it into the state, beside what says it here; or say its state here"
         )
     return None
-
-
-def _says_its_state(value: object) -> bool:
-    """A scheduler, a scaler, whatever has both methods: what it said would come back in its place, as a dict."""
-    return hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
 
 
 def _is_made_anew(value: object) -> bool:
