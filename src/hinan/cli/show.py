@@ -16,7 +16,7 @@ from hinan.core.ids import StepId
 from hinan.core.lineage import lineage
 from hinan.core.units import format_bytes
 from hinan.formats.gating import REPORTED_BYTES, REPORTED_SHARE, gating, is_reported
-from hinan.formats.image import Entry
+from hinan.formats.image import Entry, Header
 from hinan.formats.records import SealedRecord
 from hinan.tiers.mapping import map_file, read_header
 from hinan.tiers.target import COMMIT, Target
@@ -71,7 +71,7 @@ def contents(target: Target, step: int | None, rank: int) -> dict[str, Any]:
     found_gating = gating(small["state"], header)
     ungated = sorted((e for e in header.entries if e.name not in found_gating.gated), key=lambda e: -e.size_bytes)
     gated = [e for e in header.entries if e.name in found_gating.gated]
-    kept = [_kept(e, "ungated") for e in ungated] + [_kept(e, "gated") for e in gated]
+    kept = [_kept(header, e, "ungated") for e in ungated] + [_kept(header, e, "gated") for e in gated]
     views = [{"name": n, "of": v.entry, "dtype": v.dtype, "shape": list(v.shape)} for n, v in header.views.items()]
     left = [{"name": name, "bytes": size} for name, size in small.get("left", [])]
     in_use = small.get("device_memory_bytes") or 0
@@ -120,12 +120,14 @@ def _standing_lines(answer: dict[str, Any]) -> list[str]:
     return [*facts, *unreadable(answer["problems"])]
 
 
-def _kept(entry: Entry, word: str) -> dict[str, Any]:
+def _kept(header: Header, entry: Entry, word: str) -> dict[str, Any]:
+    # What safetensors cannot say is in the file as bytes, and its view tells what the tensor of that name is.
+    shown = header.views.get(entry.name, entry)
     return {
         "name": entry.name,
         "class": word,
-        "dtype": entry.dtype,
-        "shape": list(entry.shape),
+        "dtype": shown.dtype,
+        "shape": list(shown.shape),
         "bytes": entry.size_bytes,
     }
 
