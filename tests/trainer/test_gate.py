@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import os
 import weakref
@@ -98,7 +99,7 @@ def test_parameters_of_no_optimizer_wait_for_the_loop(model: nn.Module) -> None:
     captured = Capture({"m": model}).take()
     assert captured.gates == {"m.weight": (BY_HAND,), "m.bias": (BY_HAND,)}
     gate.learn(captured)
-    assert "Averages of weights always are; for others" in gate.why_not(BY_HAND)
+    assert "Put their optimizer into the state, or call evac.gate()" in gate.why_not(BY_HAND)
     for _ in range(3):
         gate.passed_by_hand()
         gate.at_boundary()
@@ -214,6 +215,46 @@ def test_an_optimizer_that_has_not_stepped_yet_is_not_blamed(model: nn.Module, c
     gate.at_boundary()
     assert "none of its steps was seen" in notices(gate, state, caplog)[0]
     gate.close()
+
+
+def by_hand(state: dict[str, object], caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Levels of what is said of parameters that no torch optimizer owns."""
+    caplog.clear()
+    gate = Gate(state)
+    for _ in range(NOTICE_AFTER):
+        gate.at_boundary()
+    captured = Capture(state).take()
+    gate.learn(captured)
+    with caplog.at_level("INFO", "hinan"):
+        Overlap(gate, lambda device: CpuPort()).split(make_plan(captured.tensors), captured)
+    gate.close()
+    return [r.levelname for r in caplog.records if "belong to no torch optimizer of the state" in r.getMessage()]
+
+
+def test_averages_are_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody can act on it. What has a gradient, or an optimizer that torch does not know, is warned of; so is a loop in
+    which no optimizer of torch trains."""
+    model = nn.Linear(64, 64)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    ema = copy.deepcopy(model)
+    for average in (ema, torch.optim.swa_utils.AveragedModel(model)):
+        assert by_hand({"m": model, "o": optimizer, "ema": average}, caplog) == ["INFO"]
+        large = {"m": model, "o": optimizer, "ema": average, "x": torch.zeros(1 << 20)}
+        assert by_hand(large, caplog) == []
+    assert by_hand({"m": model}, caplog) == ["WARNING"]
+    ema(torch.ones(1, 64)).sum().backward()
+    assert by_hand({"m": model, "o": optimizer, "ema": ema}, caplog) == ["WARNING"]
+    ema.zero_grad()
+    assert by_hand({"m": model, "o": optimizer, "ema": ema, "mine": Duck()}, caplog) == ["WARNING"]
+
+
+class Duck:
+    """An optimizer that torch does not know."""
+
+    step = zero_grad = load_state_dict = print
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        return {"m": torch.zeros(2)}
 
 
 def test_parameters_of_a_lazy_module_are_listened_to_before_it_has_run() -> None:

@@ -181,8 +181,8 @@ class Gate:
             return f"{name}: {seen.distrust}"
         if seen.last == 0 and name == BY_HAND:
             return (
-                "trainable parameters that belong to no torch optimizer of the state. Averages of weights always are; for "
-                "others put their optimizer into the state, or call evac.gate() right before they change"
+                "trainable parameters that belong to no torch optimizer of the state. Put their optimizer into the state, "
+                "or call evac.gate() right before they change"
             )
         if seen.last == 0 and self._has_stepped_unseen(name, seen):
             return f"{name}: none of its steps was seen by torch's optimizer hook; call evac.gate() right before it steps"

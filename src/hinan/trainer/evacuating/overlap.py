@@ -28,7 +28,14 @@ NOTICE_AFTER = 3
 """Iterations; earlier, overlap may merely not have been earned yet."""
 
 UNGATED_BYTES, UNGATED_RATIO = 64 << 20, 0.01
-"""Ungated bytes above either are reported."""
+"""Ungated bytes, and those of averages, above either are reported."""
+
+
+_MAY_BE_AVERAGES = (
+    "are copied before training goes on: trainable parameters without gradients that belong to no torch optimizer of the "
+    "state. Averages of weights always are, and nothing is to be done. If the loop updates some by hand, call evac.gate() "
+    "right before they change"
+)
 
 
 class Overlap:
@@ -54,7 +61,7 @@ class Overlap:
             )
             self._split = lanes(plan, self._port, gated), frozenset(name for entry in gated for name in gates[entry])
             self._plan, self._key, self._gates = plan, key, captured.gates
-            self._report(plan, gates, reasons)
+            self._report(plan, captured, gates, reasons)
         return self._split
 
     def _may_overlap(self, part: Part, gates: frozenset[str]) -> bool:
@@ -66,9 +73,10 @@ class Overlap:
         names = (*captured.optimizers, BY_HAND) if self._gate.ended >= NOTICE_AFTER else ()
         return {name: why for name in names if (why := self._gate.why_not(name))}
 
-    def _report(self, plan: Plan, gates: dict[str, frozenset[str]], reasons: dict[str, str]) -> None:
+    def _report(self, plan: Plan, captured: Captured, gates: dict[str, frozenset[str]], reasons: dict[str, str]) -> None:
+        enough_bytes = min(UNGATED_BYTES, UNGATED_RATIO * plan.image_bytes)
         ungated_bytes = sum(part.size_bytes for part in plan.parts if not gates[part.entry])
-        if ungated_bytes > min(UNGATED_BYTES, UNGATED_RATIO * plan.image_bytes):
+        if ungated_bytes > enough_bytes:
             largest = max((part for part in plan.parts if not gates[part.entry]), key=lambda part: part.size_bytes)
             self._say(
                 logging.INFO,
@@ -81,7 +89,10 @@ class Overlap:
             for name in gates[part.entry]:
                 waited[name] += part.size_bytes
         for name, size_bytes in waited.items():
-            if name in reasons:
+            if name == BY_HAND and name in reasons and may_be_averages(captured):
+                if size_bytes > enough_bytes:
+                    self._say(logging.INFO, "averages", f"{format_bytes(size_bytes)} {_MAY_BE_AVERAGES}")
+            elif name in reasons:
                 text = f"{format_bytes(size_bytes)} are copied before training goes on: {reasons[name]}"
                 self._say(logging.WARNING, "unearned", text)
 
@@ -95,3 +106,11 @@ def gates_of(part: Part, captured: Captured) -> frozenset[str]:
     """The gates of all tensors that share a part's bytes; none if one of them may change at any time."""
     found = [captured.gates.get(name, ()) for name in part.members]
     return frozenset(name for names in found for name in names) if all(found) else frozenset()
+
+
+def may_be_averages(captured: Captured) -> bool:
+    """Whether what no torch optimizer owns looks like copies that only follow others (an average, a target network):
+    torch's optimizers train here, and of all the others none has a gradient. Nothing tells them from parameters that the
+    loop updates by hand and clears at once."""
+    others = [captured.tensors[name] for name, gates in captured.gates.items() if gates == (BY_HAND,)]
+    return bool(captured.optimizers) and all(t.requires_grad and t.is_leaf and t.grad is None for t in others)
