@@ -13,6 +13,8 @@ from torch import nn
 import hinan
 from hinan.core.errors import BudgetError, CaptureError, StructureError
 from hinan.trainer.attempt.forecast import forecast
+from hinan.trainer.evacuating.gate import Gate
+from hinan.trainer.evacuating.lateness import LateMovers
 from tests.trainer.helpers import evacuate, install
 
 
@@ -138,6 +140,9 @@ def test_what_raises_as_it_is_asked_is_said_with_its_path() -> None:
     ):  # fmt: skip
         with pytest.raises(CaptureError, match=rf"^{path} .*KeyError: 'not ready'"):
             evacuate({"cfg": {"x": value}})
+        Gate({"cfg": {"x": value}}).close()
+        LateMovers({"cfg": {"x": value}}).at_gate()
+        forecast({"cfg": {"x": value}})
     module = nn.Sequential(FailingExtra(2, 2))
     capture = Capture({"m": module})
     capture.take()

@@ -22,7 +22,7 @@ from hinan.formats.image import ITEM_BYTES, Entry, lay_out
 from hinan.formats.values import child
 from hinan.trainer.ports.device import RING_CHUNKS
 from hinan.trainer.ports.pieces import CHUNK_BYTES
-from hinan.trainer.state.attributes import says_its_state
+from hinan.trainer.state.attributes import items_of, says_its_state
 from hinan.trainer.state.capture import INLINE_ARRAY_BYTES
 from hinan.trainer.state.layout import SAFETENSORS_WORD, make_plan
 from hinan.trainer.state.loading_modules import saves_itself
@@ -100,7 +100,7 @@ class _Walk:
             if value.nbytes > INLINE_ARRAY_BYTES:
                 self.arrays.append(Entry(path, "U8", (value.nbytes,)))
         elif isinstance(value, Mapping):
-            for key, item in value.items():
+            for key, item in items_of(value):
                 self.visit(child(path, key), item)
         elif isinstance(value, list | tuple | deque):
             for i, item in enumerate(value):

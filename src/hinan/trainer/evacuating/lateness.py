@@ -11,6 +11,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from hinan.formats.values import child
 from hinan.trainer.evacuating.watching import version
+from hinan.trainer.state.attributes import items_of
 
 log = logging.getLogger("hinan")
 
@@ -62,7 +63,7 @@ def _marks(value: object, path: str = "") -> Iterator[tuple[str, Mark]]:
         tensors = (value._scale, value._growth_tracker)
         yield path, tuple(None if t is None else (id(t), version(t)) for t in tensors)
     elif isinstance(value, Mapping):
-        for i, (key, item) in enumerate(value.items()):
+        for i, (key, item) in enumerate(items_of(value)):
             # A parameter as a key is called by its place: its repr would wait for the device.
             yield from _marks(item, child(path, i if isinstance(key, torch.Tensor) else key))
     elif isinstance(value, Sequence) and not isinstance(value, str | bytes):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from hinan.host.signals import ours
 
@@ -19,6 +20,15 @@ def has(value: object, *names: str) -> bool:
 def says_its_state(value: object) -> bool:
     """Whether it gives its state and takes it back: schedulers, scalers, loaders, objects of the user's."""
     return has(value, "state_dict", "load_state_dict")
+
+
+def items_of(value: Mapping[Any, Any]) -> Collection[tuple[Any, Any]]:
+    """The items of a mapping, for who only looks for something in a state; none where they cannot be asked for, which the
+    first evacuation says by path."""
+    try:
+        return list(value.items())
+    except ours(Exception):
+        return ()
 
 
 def _gives(value: object, name: str) -> bool:

@@ -12,6 +12,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from hinan.formats.values import child
+from hinan.trainer.state.attributes import items_of
 from hinan.trainer.state.modules import unwrap
 
 Kind = TypeVar("Kind")
@@ -44,7 +45,7 @@ def _objects(state: object, path: str, kind: type[Kind]) -> Iterator[tuple[str, 
     if isinstance(state, kind):
         yield path, state
     elif isinstance(state, Mapping):
-        for i, (key, value) in enumerate(state.items()):
+        for i, (key, value) in enumerate(items_of(state)):
             at = child(path, i if isinstance(key, torch.Tensor) else key) if path else str(key)
             yield from _objects(value, at, kind)
     elif isinstance(state, list | tuple | deque):
