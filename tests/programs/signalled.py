@@ -7,13 +7,15 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import hinan
-from hinan.core.errors import ConfigError
+from hinan.core.errors import ConfigError, SavingError
+from hinan.trainer.evacuating.overlap import HOST_SMALL_BYTES
 from hinan.trainer.ports import hostport
 from hinan.trainer.ports.waking import Once
 
@@ -134,5 +136,69 @@ def in_an_iteration(target: str, out: str, **_: Any) -> None:
     evac.step()
     _iterate(model, optimizer)
     assert evac.evacuate("committed", 30).step == 4  # as it was at its boundary
+    evac.close()
+    Path(out, "done").touch()
+
+
+class _Interrupts(logging.StreamHandler[Any]):
+    """Has the signal arrive while this thread holds the lock of a handler of `logging`: as it writes a line of the loop's,
+    or in a flush of a user's who has taken the lock himself."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        super().emit(record)
+        if record.name == "loop":
+            signal.raise_signal(signal.SIGALRM)
+
+    def flush(self) -> None:
+        super().flush()
+        if sys._getframe(1).f_code is _say.__code__:
+            signal.raise_signal(signal.SIGALRM)
+
+
+def _say(where: str, handler: logging.Handler) -> None:
+    if where == "emit":
+        logging.getLogger("loop").info("a step")
+    else:
+        with handler.lock:  # type: ignore[union-attr]
+            handler.flush()
+
+
+def in_a_line_of_the_log(target: str, out: str, call: str, where: str, **_: Any) -> None:
+    """The handler closes, evacuates or waits while this thread is in the middle of a call of `logging`, and a copy is on
+    its way or about to be: the thread that lands it has something to log, too."""
+    evac, model, optimizer = _begin(target, every=100 if call == "evacuate" else 1, commit_every=100)
+    go, move, done = Once(), hostport.memmove, list[str]()
+    logging.getLogger().handlers[:] = [writer := _Interrupts(sys.stderr)]
+
+    def held(destination: int, source: int, size_bytes: int) -> None:
+        if size_bytes >= HOST_SMALL_BYTES:  # what is copied before training goes on is small here
+            go.wait(30)
+            if call == "wait for a lost one":
+                raise OSError("no copy today")
+        move(destination, source, size_bytes)
+
+    def handler(*_: object) -> None:
+        go.set()
+        if call == "close":
+            evac.close()
+        elif call == "evacuate":
+            evac.evacuate()
+        elif evac.last is not None:
+            with suppress(SavingError):
+                evac.last.wait("held")
+        done.append(call)
+
+    signal.signal(signal.SIGALRM, handler)
+    for _step in range(5):
+        _iterate(model, optimizer)
+        evac.step()
+    _iterate(model, optimizer)
+    if call != "evacuate":
+        hostport.memmove = held  # type: ignore[assignment]
+    evac.step()
+    assert call == "evacuate" or (evac.last is not None and not evac.last.held)
+    _say(where, writer)
+    assert done == [call]
+    hostport.memmove = move
     evac.close()
     Path(out, "done").touch()

@@ -34,3 +34,14 @@ def test_an_evacuation_in_the_middle_of_an_iteration_is_refused(make_job: MakeJo
     child.ok()
     assert job.committed()[-1] == 4
     assert (job.out / "done").exists()
+
+
+@pytest.mark.parametrize("where", ["emit", "flush"])
+@pytest.mark.parametrize("call", ["close", "evacuate", "wait", "wait for a lost one"])
+def test_a_handler_that_interrupts_a_line_of_the_log_may_call(call: str, where: str, make_job: MakeJob) -> None:
+    """A-HANG-1: the lock of that line is held all the while, and what lands the copy logs; the line comes afterwards."""
+    job = make_job("run")
+    (child,) = job.start(program="signalled:in_a_line_of_the_log", call=call, where=where)
+    child.ok()
+    assert (job.out / "done").exists()
+    assert child.output.count("report lost step=6" if "lost" in call else "held step=6") == 1

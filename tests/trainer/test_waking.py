@@ -116,7 +116,7 @@ def test_no_lock_that_is_written_in_python(package: str) -> None:
 
 
 FILE_ERRORS = re.compile(r"\b(Exception|OSError|\w+(Found|Exists|Timeout|Directory|Lookup|Connection|Permission)Error)\b")
-BELOW_NO_HANDLER = {"worker.py:_run", "reading.py:_work", "flight.py:land", "liaison.py:_live"}
+BELOW_NO_HANDLER = {"worker.py:_run", "worker.py:_say", "reading.py:_work", "flight.py:land", "liaison.py:_live"}
 """What other threads do: the interpreter runs handlers of signals in the main thread."""
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
 from typing import Any
 
 import pytest
 
-from hinan.trainer.ports.worker import Worker
+from hinan.trainer.ports.worker import Worker, end_log_thread, log_aside, say_the_rest
 from tests.harness.job import until
 from tests.harness.threads import names_of_threads
 
@@ -82,3 +84,60 @@ def test_its_thread_ends_with_it() -> None:
     assert finished.wait(10)
     del worker
     until(lambda: not names_of_threads("hinan-tried"))
+
+
+def in_a_thread(work: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+def test_who_logs_aside_waits_for_his_line_unless_its_lock_is_taken(caplog: pytest.LogCaptureFixture) -> None:
+    """In the ordinary case lines come in their order; where the lock of a handler is held, the thread goes on all the same,
+    and nothing is lost."""
+
+    def say(*texts: str) -> None:
+        for text in texts:
+            log_aside(logging.ERROR, "aside %s", text)
+            said.append(text in caplog.text)
+
+    said = list[bool]()
+    in_a_thread(lambda: say("first", "second")).join(10)
+    assert said == [True, True]
+    caplog.handler.acquire()
+    try:
+        thread = in_a_thread(lambda: say("third", "fourth"))
+        thread.join(10)
+        assert not thread.is_alive()
+        assert said == [True, True, False, False]
+        end_log_thread()
+    finally:
+        caplog.handler.release()
+    say_the_rest()
+    assert [record.getMessage() for record in caplog.records] == [
+        f"aside {n}" for n in ("first", "second", "third", "fourth")
+    ]
+    until(lambda: not names_of_threads("hinan-log"))
+
+
+def test_a_filter_that_fails_costs_its_line_alone(caplog: pytest.LogCaptureFixture) -> None:
+    def fails(record: logging.LogRecord) -> bool:
+        if "first" in record.msg:
+            raise ValueError
+        return True
+
+    caplog.handler.addFilter(fails)
+    in_a_thread(lambda: [log_aside(logging.ERROR, text) for text in ("first", "second")]).join(10)
+    assert [record.msg for record in caplog.records] == ["second"]
+    end_log_thread()
+
+
+def test_a_forked_child_logs_aside(caplog: pytest.LogCaptureFixture) -> None:
+    """The thread that logs is its parent's."""
+    in_a_thread(lambda: log_aside(logging.ERROR, "parent")).join(10)
+    child = os.fork()
+    if child == 0:
+        in_a_thread(lambda: log_aside(logging.ERROR, "child")).join(10)
+        os._exit(0 if "child" in caplog.text else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    end_log_thread()

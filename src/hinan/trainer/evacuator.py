@@ -41,6 +41,7 @@ from hinan.trainer.evacuating.gate import Gate
 from hinan.trainer.evacuating.handle import Handle
 from hinan.trainer.evacuating.lateness import LateMovers
 from hinan.trainer.evacuating.slotmaps import SlotMaps
+from hinan.trainer.ports.worker import end_log_thread
 from hinan.trainer.restoring.restore import Restore, Resumed
 
 log = logging.getLogger("hinan")
@@ -275,6 +276,7 @@ class Evacuator:
             self._gate.close()
             self._liaison.close()
             self._maps.clear()
+            end_log_thread()
 
     def __enter__(self) -> Self:
         return self
@@ -290,6 +292,7 @@ class Evacuator:
             self._evacuation.end()
             self._gate.close()
             self._liaison.close()
+            end_log_thread()
 
     # -- evacuating ----------------------------------------------------------------------------------------------
 

@@ -23,8 +23,7 @@ from hinan.formats import messages as m
 from hinan.host.rpc import AgentClient
 from hinan.host.spawn import connect
 from hinan.trainer.ports.waking import Bell, Once
-
-log = logging.getLogger("hinan")
+from hinan.trainer.ports.worker import log_aside
 
 LEASE_WAIT_S = 3600.0
 AGENT_START_S = 20.0
@@ -163,7 +162,7 @@ class Liaison:
                 if self._stopping.is_set():
                     return  # it was this process that hung up
                 self._lost_in_a_row += 1
-                log.warning("agent.lost %s", error)
+                log_aside(logging.WARNING, "agent.lost %s", error)
                 self._drop()
                 self._asked.wait_for(self._stopping.is_set, RETRY_S)
 

@@ -31,12 +31,10 @@ from hinan.trainer.evacuating.overlap import Overlap
 from hinan.trainer.evacuating.slotmaps import SlotMaps
 from hinan.trainer.evacuating.watching import Watched
 from hinan.trainer.ports.device import DevicePort, pci_address, port_for
-from hinan.trainer.ports.worker import Worker
+from hinan.trainer.ports.worker import Worker, log_aside
 from hinan.trainer.state.capture import Capture, Captured
 from hinan.trainer.state.inventory import Inventory
 from hinan.trainer.state.layout import Plan, Planner
-
-log = logging.getLogger("hinan")
 
 
 @dataclass
@@ -247,7 +245,8 @@ class Evacuation:
             self._lose(handle, f"the seal could not be published: {error}")
             return
         handle.mark_held()
-        log.info(
+        log_aside(
+            logging.INFO,
             "held step=%d attempt=%d rank=%d bytes=%d stall_s=%.4f slot=%s",
             handle.step, handle.attempt, self._identity.rank, plan.image_bytes, handle.stall_s, slot.name,
         )  # fmt: skip
@@ -278,7 +277,7 @@ class Evacuation:
         record = LostRecord(handle.attempt, handle.step, self._identity.rank, reason)
         with suppress_ours(OSError, AlreadyPublished):
             self._arena.publish(step_directory(StepId(handle.attempt, handle.step)) + LOST, record)
-        log.error("report lost step=%d rank=%d why=%s", handle.step, self._identity.rank, reason)
+        log_aside(logging.ERROR, "report lost step=%d rank=%d why=%s", handle.step, self._identity.rank, reason)
 
     def _port(self, device: torch.device) -> DevicePort:
         if device not in self._ports:

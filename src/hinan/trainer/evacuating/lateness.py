@@ -11,9 +11,8 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from hinan.formats.values import child
 from hinan.trainer.evacuating.watching import version
+from hinan.trainer.ports.worker import log_aside
 from hinan.trainer.state.attributes import items_of
-
-log = logging.getLogger("hinan")
 
 Mark = tuple[object, ...]
 
@@ -42,7 +41,8 @@ class LateMovers:
         self._is_done = True
         for name, boundary in self._at_boundary.items():
             if self._at_gate.get(name) == boundary != now.get(name):
-                log.warning(
+                log_aside(
+                    logging.WARNING,
                     "%s moves after evac.step(): what is evacuated is one move behind. Make evac.step() the last statement "
                     "of the iteration, unless it is meant to move at the start of the next one", name,
                 )  # fmt: skip

@@ -3,18 +3,25 @@
 Why not `threading.Thread`: its `start` and `is_alive` are written in Python. A signal's handler that raises inside them can
 leave a living thread marked as ended, and a second one beside it would run copies out of order. Here a thread is started by
 one call into C, and a lock, not a question, says that only one works.
+
+What such a thread has to say it says aside (`log_aside`): a signal's handler that has interrupted the main thread inside a
+call of `logging` may be waiting for the thread, which would wait for the lock of that call.
 """
 
 from __future__ import annotations
 
 import _thread
+import atexit
 import ctypes
 import logging
 import os
 import queue
 import threading
+import traceback
 import weakref
 from collections.abc import Callable
+
+from hinan.trainer.ports.waking import Once
 
 log = logging.getLogger("hinan")
 
@@ -22,6 +29,10 @@ Work = Callable[[], object]
 
 ours: set[int] = set()
 """The kernel's numbers of the threads that work here: `threading` does not know them."""
+
+LOG_S = 1.0
+"""How long a thread waits for its line of the log: longer than handlers of `logging` take that nobody holds up, so lines
+come in their order; and shorter than whoever waits for that thread, with the lock of `logging` in his hands, would mind."""
 
 _PR_SET_NAME = 15
 _prctl = ctypes.CDLL(None).prctl
@@ -55,8 +66,8 @@ class _Line:
         while (work := self.work.get()) is not None:
             try:
                 work()
-            except Exception:
-                log.exception("bug in %s", self.name)
+            except Exception as error:  # noqa: BLE001 - nobody waits here for an answer
+                log_aside(logging.ERROR, "bug in %s", self.name, error=error)
             del work  # it holds tensors, and the next one may be hours away
         ours.discard(me)
 
@@ -77,7 +88,7 @@ class Worker:
         line = self._line
         if line is None or line.pid != os.getpid():  # a forked child has no threads
             line = _Line(self._name)
-            weakref.finalize(self, line.end)
+            weakref.finalize(self, line.end).atexit = False  # as the interpreter ends there may still be something to put
             self._line = line
         line.start()
         line.work.put(work)
@@ -87,3 +98,46 @@ class Worker:
         line, self._line = self._line, None
         if line is not None:
             line.end()
+
+
+def log_aside(level: int, text: str, *args: object, error: BaseException | None = None) -> None:
+    """Log a line from whatever thread. The main thread does it itself; of any other the line is handed over, and waited for
+    only so long (`LOG_S`): then it comes later.
+
+    Args:
+        error: whose traceback is logged with it.
+    """
+    if threading.get_ident() == threading.main_thread().ident:
+        log.log(level, text, *args, exc_info=error)
+        return
+    said = Once()
+    _unsaid.add(said)
+    _speaker.put(lambda: _say(said, level, text, args, error))
+    said.wait(LOG_S)
+
+
+def _say(said: Once, level: int, text: str, args: tuple[object, ...], error: BaseException | None) -> None:
+    try:
+        log.log(level, text, *args, exc_info=error)
+    except Exception:  # noqa: BLE001 - a filter of the user's; `logging` does the same where a handler fails
+        traceback.print_exc()
+    finally:
+        said.set()
+        _unsaid.discard(said)
+
+
+def end_log_thread() -> None:
+    """The thread that logs ends when all lines are said; one that comes later gets another one."""
+    _speaker.end()
+
+
+def say_the_rest() -> None:
+    """Wait until all lines that were handed over are said, so long for each one; then the interpreter may end."""
+    for said in tuple(_unsaid):
+        if not said.wait(LOG_S):
+            return
+
+
+_speaker = Worker("hinan-log")
+_unsaid: set[Once] = set()
+atexit.register(say_the_rest)
