@@ -296,7 +296,7 @@ def absent_rank(
     found: dict[str, Any] = {"total": float(total), "longest_s": longest, "spent_s": spent}
     if rank == 0:
         found["wait"] = error_of(lambda: evac.last.wait("committed", 1.0)) if evac.last.lost is None else None
-        first = hinan.trainer.evacuating.handle.Handle(hinan.core.ids.StepId(evac.attempt, 1), evac._wait_for)
+        first = hinan.trainer.evacuating.handle.Handle(hinan.core.ids.StepId(evac.attempt, 1), evac.last._watch)
         found["first"] = error_of(lambda: first.wait("committed", 1.0))
     dist.barrier()
     tell(out, rank, **found)

@@ -41,18 +41,22 @@ def publish(path: Path, data: bytes, *, power_safe: bool) -> None:
         OSError: it could not be written, and nothing stands there.
     """
     aside = path.with_name(part_name(path.name))
-    failure: OSError | None = None
     try:
         _write(aside, data, power_safe=power_safe)
         os.link(aside, path)
-    except ours(OSError) as error:
-        failure = error
+    except ours(OSError):
+        # No name for the error beyond this clause: a frame that keeps what it has raised lives, with all frames above it
+        # and what those hold of the loop's, until Python collects garbage.
+        standing = read_fact(path)
+        if standing is None:
+            raise
+    else:
+        standing = read_fact(path)
+        if standing is None:
+            raise FileNotFoundError(f"{path} was published and has vanished")
     finally:
         with suppress_ours(OSError):
             aside.unlink(missing_ok=True)
-    standing = read_fact(path)
-    if standing is None:
-        raise failure or FileNotFoundError(f"{path} was published and has vanished")
     if standing != data:
         raise AlreadyPublished(path, standing)
     if power_safe:

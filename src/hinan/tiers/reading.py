@@ -71,6 +71,7 @@ class Reading:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+        self._failure = None  # it has the frames of whoever it was raised to
 
     def __enter__(self) -> Self:
         return self

@@ -9,7 +9,7 @@ import sys
 from hinan.core.errors import AgentError, Fenced, HinanError, SavingError
 from hinan.formats import messages as m
 from hinan.trainer.attempt.identity import Identity
-from hinan.trainer.attempt.liaison import refusal
+from hinan.trainer.attempt.liaison import FENCED, refusal
 from hinan.trainer.attempt.waiting import ask_to_close
 from hinan.trainer.evacuating.handle import Handle
 
@@ -46,8 +46,7 @@ def close_run(identity: Identity, last: Handle | None, step: int, *, keep_ram: b
             "attempt or a new agent commits it (`hinan agent start`; `hinan decide` shows it)"
         ) from silent
     if isinstance(answer, m.Refused):
-        error = refusal(answer)
-        raise error if isinstance(error, Fenced) else SavingError(f"the run was closed, but {answer.reason}")
+        raise refusal(answer) if answer.kind == FENCED else SavingError(f"the run was closed, but {answer.reason}")
 
 
 def end_without_close(last: Handle | None, timeout_s: float) -> None:

@@ -8,9 +8,11 @@ import os
 import time
 from collections.abc import Callable, MutableMapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from weakref import ref
 
 from hinan.core.cadence import Cadence
 from hinan.core.errors import ConfigError, HinanError
@@ -210,7 +212,8 @@ class Evacuator:
     def gate(self) -> None:
         """Say that state is about to change which no optimizer of torch changes; until the next `step()` it may.
 
-        Call it right before a hand-written update, a duck-typed optimizer's step, or the replay of a captured graph. It
+        Call it right before a hand-written update, a duck-typed optimizer's step, the replay of a captured graph, or a
+        collective that writes into weights (`dist.broadcast`, `all_reduce`, `recv`; torch does not count those). It
         waits until an evacuation on its way no longer reads the state: on a device by order of streams, for host memory
         really. Called in every iteration, it earns that copies go on while the next forward and backward run.
         """
@@ -252,7 +255,9 @@ class Evacuator:
     def close(self, *, keep_ram: bool = False) -> None:
         """End the run on purpose: wait until the newest evacuated step is committed, then free the RAM.
 
-        It evacuates nothing: what has come since the last evacuation is kept by `evacuate()` before it.
+        Whoever drops this object and the state then has their memory back; one that is not closed lives as long as the
+        interpreter, which waits for the newest step as it ends. It evacuates nothing: what has come since the last
+        evacuation is kept by `evacuate()` before it.
 
         Args:
             keep_ram: leave the RAM copies to the next attempt.
@@ -273,10 +278,7 @@ class Evacuator:
             atexit.unregister(self._at_exit)  # it is said, and whoever catches it may try again; an interrupt says nothing
             raise
         finally:
-            self._gate.close()
-            self._liaison.close()
-            self._maps.clear()
-            end_log_thread()
+            self._let_go()
 
     def __enter__(self) -> Self:
         return self
@@ -290,9 +292,14 @@ class Evacuator:
             atexit.unregister(self._at_exit)
             self._evacuation.conclude()
             self._evacuation.end()
-            self._gate.close()
-            self._liaison.close()
-            end_log_thread()
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Hooks, connection, RAM: whoever drops this object and the state then gives their memory back at once."""
+        self._gate.close()
+        self._liaison.close()
+        self._maps.clear()
+        end_log_thread()
 
     # -- evacuating ----------------------------------------------------------------------------------------------
 
@@ -341,12 +348,11 @@ class Evacuator:
     # -- the agent -----------------------------------------------------------------------------------------------
 
     def _new_handle(self) -> Handle:
-        return Handle(
-            StepId(self._identity.attempt, self._step), self._wait_for, lambda: refuse_wait_in_handler(self, _CALLS)
-        )
-
-    def _wait_for(self, step_id: StepId, moment: str, timeout_s: float) -> None:
-        wait_for(self._identity, self._arena, step_id, moment, timeout_s)
+        # Weakly: this object keeps its newest handle, and with a handle that kept it the state would stay until Python
+        # collects garbage. Where the object is gone, no call of it stands anywhere.
+        me, step_id = ref(self), StepId(self._identity.attempt, self._step)
+        wait = partial(wait_for, self._identity, self._arena)
+        return Handle(step_id, wait, lambda: refuse_wait_in_handler(me(), _CALLS))
 
     def _say_closed(self, keep_ram: bool) -> None:
         warn_of_unsaved_steps(self._last, self._step, self._deferral.since)

@@ -28,6 +28,7 @@ from hinan.trainer.ports.worker import log_aside
 LEASE_WAIT_S = 3600.0
 AGENT_START_S = 20.0
 RETRY_S = 0.5
+FENCED = "fenced"
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,8 @@ class Liaison:
         self._wanted_bytes: int | None = None
         self._lease: m.Granted | None = None
         self._filling: set[str] = set()
-        self._failure: HinanError | None = None
+        self._refused: m.Refused | None = None
+        """Not the error itself: one that was raised has the frames it went through, and they have what the loop has."""
         self._patience_s = timeout_s
         self._stopping = Once()
         self._client: AgentClient | None = None
@@ -110,9 +112,9 @@ class Liaison:
             BudgetError, Fenced, SavingError: the agent refused.
         """
         self.want(image_bytes)
-        self._answered.wait_for(lambda: self._lease is not None or self._failure is not None, self._patience_s)
+        self._answered.wait_for(lambda: self._lease is not None or self._refused is not None, self._patience_s)
         with self._lock:
-            self._raise_failure()
+            self._raise_refusal()
             if self._lease is None:
                 self._patience_s = 0.0
                 return None
@@ -133,13 +135,13 @@ class Liaison:
     def check(self) -> None:
         """Raise what the agent has refused since the last call."""
         with self._lock:
-            self._raise_failure()
+            self._raise_refusal()
 
     def take_news(self) -> list[str]:
         """Failures in the background since the last call."""
         with self._lock:
             news, self.news = self.news, []
-            self.attention = self._failure is not None
+            self.attention = self._refused is not None
             return news
 
     def close(self) -> None:
@@ -196,26 +198,26 @@ class Liaison:
 
     @property
     def _needs_lease(self) -> bool:
-        return self._wanted_bytes is not None and self._lease is None and self._failure is None
+        return self._wanted_bytes is not None and self._lease is None and self._refused is None
 
     def _hear(self, client: AgentClient, answer: m.Answer) -> None:
         with self._lock:
             if isinstance(answer, m.Refused):
-                self._failure = refusal(answer)
+                self._refused = answer
             if client.last is not None:
                 self.failed_in_a_row = client.last.failed_in_a_row
                 self.drain_s = client.last.drain_s
             self.news += client.news
             client.news = []
-            self.attention = self.attention or bool(self.news) or self._failure is not None
+            self.attention = self.attention or bool(self.news) or self._refused is not None
         self._answered.ring()
 
-    def _raise_failure(self) -> None:
-        failure = self._failure
-        if failure is not None:
-            if not isinstance(failure, Fenced):
-                self._failure = None  # a budget or a full tmpfs may be mended; the next evacuation asks again
-            raise failure
+    def _raise_refusal(self) -> None:
+        refused = self._refused
+        if refused is not None:
+            if refused.kind != FENCED:
+                self._refused = None  # a budget or a full tmpfs may be mended; the next evacuation asks again
+            raise refusal(refused)
 
     def _drop(self) -> None:
         client, self._client = self._client, None
@@ -225,7 +227,7 @@ class Liaison:
 
 def refusal(answer: m.Refused) -> HinanError:
     """The error a refusal stands for."""
-    kinds: dict[str, type[HinanError]] = {"fenced": Fenced, "budget": BudgetError, "unknown": AgentError, "full": ArenaFull}
+    kinds: dict[str, type[HinanError]] = {FENCED: Fenced, "budget": BudgetError, "unknown": AgentError, "full": ArenaFull}
     return kinds.get(answer.kind, SavingError)(answer.reason)
 
 

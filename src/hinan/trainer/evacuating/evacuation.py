@@ -50,6 +50,22 @@ class Start:
     copying: Copying | None = None
 
 
+class DevicePorts:
+    """The port of each device, made when it is first asked for. An object of its own: what else asks must not keep the
+    evacuation alive, and with it the state, until Python collects garbage."""
+
+    def __init__(self) -> None:
+        self._made: dict[torch.device, DevicePort] = {}
+
+    def of(self, device: torch.device) -> DevicePort:
+        if device not in self._made:
+            self._made[device] = port_for(device)
+        return self._made[device]
+
+    def all(self) -> list[DevicePort]:
+        return list(self._made.values())
+
+
 class Evacuation:
     """Evacuates one state, again and again. Used by the training thread; copies land in a thread of its own."""
 
@@ -67,8 +83,8 @@ class Evacuation:
         self._identity, self._arena, self._maps, self._liaison = identity, arena, maps, liaison
         self._gate, self._check_bits = gate, check_bits
         self._capture, self._planner, self._inventory = Capture(state), Planner(), Inventory(state)
-        self._overlap = Overlap(gate, self._port)
-        self._ports: dict[torch.device, DevicePort] = {}
+        self._ports = DevicePorts()
+        self._overlap = Overlap(gate, self._ports.of)
         self._landing = Worker("hinan-land")
         self._newest: Handle | None = None
         self._start: Start | None = None
@@ -83,7 +99,7 @@ class Evacuation:
         """
         plan = self._planner.plan(self._look().tensors)
         devices = {part.device for part in plan.parts}
-        self._maps.pin_with([self._port(device) for device in devices])
+        self._maps.pin_with([self._ports.of(device) for device in devices])
         self._liaison.device = pci_address(devices)
         self._liaison.want(plan.image_bytes)
 
@@ -135,13 +151,13 @@ class Evacuation:
     def end(self) -> None:
         """Nothing will be evacuated any more: the threads end."""
         self._landing.end()
-        for port in self._ports.values():
+        for port in self._ports.all():
             port.end()
 
     def _settle(self, start: Start) -> None:
         """Copies without a flight: wait until none writes any more. Only then is their slot given back, or unmapped."""
         if start.copying is not None:
-            for port in self._ports.values():
+            for port in self._ports.all():
                 port.reach(port.record(port.side_stream()))
             self._liaison.give_back_all()
             start.copying = None
@@ -196,7 +212,7 @@ class Evacuation:
         ungated = ((name, tensor) for name, tensor in captured.tensors.items() if name not in gated)
         at_once = Watched(ungated, exactly=self._check_bits)
         start.copying = copying = Copying(slot)
-        enqueue(copying, plan, lanes, captured.tensors, self._port)
+        enqueue(copying, plan, lanes, captured.tensors, self._ports.of)
         meanwhile = at_once.moved()
         # The values are of this moment: they are made text before the trainer goes on, as the ungated copies are.
         small = self._inventory.small(captured, plan.header_sum)
@@ -278,8 +294,3 @@ class Evacuation:
         with suppress_ours(OSError, AlreadyPublished):
             self._arena.publish(step_directory(StepId(handle.attempt, handle.step)) + LOST, record)
         log_aside(logging.ERROR, "report lost step=%d rank=%d why=%s", handle.step, self._identity.rank, reason)
-
-    def _port(self, device: torch.device) -> DevicePort:
-        if device not in self._ports:
-            self._ports[device] = port_for(device)
-        return self._ports[device]

@@ -134,7 +134,7 @@ class Flight:
             self._copying.let_go()
             self._watched = Watched([])
         except Exception as error:  # noqa: BLE001 - whatever failed, what lies in the slot is not known to be whole
-            self.failure = error
+            self.failure = error.with_traceback(None)  # whose frames have this flight, and so the sources
         finally:
             try:
                 self._end(self)
@@ -166,9 +166,10 @@ class Flight:
             self._forget()
 
     def _forget(self) -> None:
-        """Landed and passed: the handle that keeps this flight must not keep a slot mapped."""
+        """Landed and passed: the handle that keeps this flight must keep neither a slot mapped nor a source alive."""
         if self.is_passed and self.has_landed:
             self._copying.let_go()
+            self._watched = Watched([])
             self.__dict__.pop("_end", None)
 
     def _look_for_trainer(self) -> None:
