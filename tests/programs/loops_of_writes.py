@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from tests.programs.loops_of_optimizers import WIDTH, Iteration, Kind, Loop, adamw, with_optimizer
@@ -108,6 +109,22 @@ def moment_write(loop: Loop) -> Iteration:
     return write_first
 
 
+def collective_write(loop: Loop) -> Iteration:
+    """The same by a collective, which no version counts either: weights that another rank sends in front of the forward."""
+    iteration = adamw(loop)
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+
+    def write_first() -> None:
+        if loop.step >= 6:
+            weight = next(loop.model.parameters()).detach()
+            before = weight._version
+            dist.scatter(weight, [weight + 1.0], src=0)
+            assert weight._version == before, "torch counts it now: say so in docs/design/overlap.md"
+        iteration()
+
+    return write_first
+
+
 def counted_write(loop: Loop) -> Iteration:
     """A write before the gate that versions count."""
     iteration = adamw(loop)
@@ -168,6 +185,6 @@ def _by_hand(loop: Loop, change: Callable[[torch.Tensor], object]) -> None:
 
 
 KINDS: tuple[Kind, ...] = (
-    batch_norm, amax, ema, tensor_lr, max_norm, replaced_storages, data_write, moment_write, counted_write,
-    decay_by_hand, alternating, switching,
+    batch_norm, amax, ema, tensor_lr, max_norm, replaced_storages, data_write, moment_write, collective_write,
+    counted_write, decay_by_hand, alternating, switching,
 )  # fmt: skip

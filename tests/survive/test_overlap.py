@@ -71,14 +71,14 @@ def test_a_counted_write_before_the_gate_costs_one_step(make_job: MakeJob) -> No
     assert "model.0.weight was changed after evac.step() and before its gate" in log
 
 
-@pytest.mark.parametrize("kind", ["data_write", "moment_write"])
+@pytest.mark.parametrize("kind", ["data_write", "moment_write", "collective_write"])
 def test_what_no_version_counts_tears(make_job: MakeJob, kind: str) -> None:
     """The limit of what is seen without the check, planted so that the next test can find it."""
     seen, _ = trained(make_job, kind)
     assert any(s.differ for s in seen), "the planted write must tear, or this test shows nothing"
 
 
-@pytest.mark.parametrize("kind", ["data_write", "moment_write", "adamw", "batch_norm"])
+@pytest.mark.parametrize("kind", ["data_write", "moment_write", "collective_write", "adamw", "batch_norm"])
 def test_with_check_bits_nothing_torn_is_held(make_job: MakeJob, kind: str) -> None:
     """The step is given up, the loop is waited for from then on; loops that keep the rules lose nothing."""
     seen, _ = trained(make_job, kind, check="bits")
