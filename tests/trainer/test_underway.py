@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hinan.trainer.ports import underway
+from hinan.trainer.ports.turns import turns
 from hinan.trainer.ports.underway import UnderWay
 from hinan.trainer.ports.waking import Once
 from tests.trainer.flights import busy_until_free, taken
@@ -116,16 +116,16 @@ def test_the_main_thread_says_so_only_after_its_call() -> None:
         while time.monotonic() < until:
             early.append(call.has_ended())
             time.sleep(0.005)
-        early.append(bool(underway._turns() != before))
+        early.append(bool(turns() != before))
         over.release()
 
-    before, over = underway._turns(), taken()
+    before, over = turns(), taken()
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
     busy_until_free(over)()
     assert not any(early)
     thread.join()
-    assert underway._turns() > before
+    assert turns() > before
 
 
 def test_what_the_main_thread_does_inside_its_call_is_no_end_of_it() -> None:
