@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import gc
 import random
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -161,6 +163,27 @@ def test_a_copy_of_a_loader_is_a_loader_of_its_own() -> None:
     before = evacuated(state)[1]["state"]["data"]
     assert sum(batch.numel() for batch in twin) == COUNT
     assert evacuated(state)[1]["state"]["data"] == before
+
+
+def test_what_is_noted_keeps_no_loader() -> None:
+    """Nor its workers: they end with the last reference, and wait for no collection of garbage."""
+    state, step = sampled("weighted", workers=1)()
+    Capture(state)
+    step()
+    image, small = evacuated(state)
+    live, live_step = sampled("weighted", workers=1)()
+    restored(image, small, live)
+    live_step()
+    evacuated(live)
+    gone = [weakref.ref(loader) for loader in (state["data"], live["data"])]
+    iterators = [weakref.ref(loader._iterator) for loader in (state["data"], live["data"])]
+    gc.collect()
+    gc.disable()
+    try:
+        del state, step, live, live_step
+        assert [ref() for ref in (*gone, *iterators)] == [None] * 4
+    finally:
+        gc.enable()
 
 
 def test_one_that_cannot_go_on_says_so_where_it_is_asked() -> None:

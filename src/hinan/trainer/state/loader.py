@@ -12,7 +12,7 @@ asks for it, not earlier: an epoch that the loop sets on sampler or dataset befo
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
 from typing import Any
@@ -71,39 +71,43 @@ def load_loader(path: str, loader: Any, saved: Mapping[str, Any]) -> None:
 
 
 class _Beginning:
-    """What generators were as one loader's present iterator was made."""
+    """What generators were as one loader's present iterator was made.
+
+    Ownership: the iterator itself has it. What is noted beside a loader must not lead back to it: it would live on, and
+    its workers with it.
+    """
 
     def __init__(self) -> None:
-        self._draws: Draws | None = None
-        self._order: object = None
         self._resumes: str | None = None
+        self._draws: Draws | None = None
 
     def resume(self, path: str, draws: Draws | None) -> None:
         """The next iterator goes on from a position that was loaded, and that another one had, which began with `draws`."""
-        self._resumes, self._draws, self._order = path, draws, None
+        self._resumes, self._draws = path, draws
 
     def of_iterator(self, iterator: Any) -> Draws | None:
         """What the loader's iterator began with; before there is one, what the one began with that it will go on from.
         None where it is not known: a loader with persistent workers begins again by itself."""
-        is_known = self._resumes is not None if iterator is None else iterator._sampler_iter is self._order
-        return self._draws if is_known else None
+        if iterator is None:
+            return self._draws if self._resumes is not None else None
+        draws, order = getattr(iterator, _NOTED, (None, None))
+        return draws if iterator._sampler_iter is order else None
 
     def make(self, loader: Any, make: Callable[[Any], Any]) -> Any:
         """An iterator of the loader."""
-        now = _draws(loader)
+        began = now = _draws(_generators(loader))
         if self._resumes is None or loader.next_iter_state is None:
-            self._resumes, self._draws = None, now
             iterator = make(loader)
         else:
-            self._draws = self._draws or now
-            iterator = self._resumed(loader, make, self._draws, now)
-        self._order = iterator._sampler_iter
-        self._resumes = None
+            began = self._draws or now
+            iterator = self._resumed(loader, make, began, now)
+        setattr(iterator, _NOTED, (began, iterator._sampler_iter))
+        self._resumes = self._draws = None
         return iterator
 
     def _resumed(self, loader: Any, make: Callable[[Any], Any], began: Draws, now: Draws) -> Any:
         try:
-            _set_draws(loader, began)
+            _set_draws(_generators(loader), began)
             with _drawing_again(loader, began):
                 iterator = make(loader)
             iterator._index_sampler = loader._index_sampler
@@ -119,8 +123,11 @@ class _Beginning:
                 path=self._resumes,
             ) from error
         finally:
-            _set_draws(loader, now)
+            _set_draws(_generators(loader), now)
 
+
+_NOTED = "_hinan_began"
+"""Attribute of an iterator: (what generators were as it was made, its order then)."""
 
 _beginnings: WeakKeyDictionary[DataLoader[Any], _Beginning] = WeakKeyDictionary()
 _followed: WeakSet[Callable[..., Any]] = WeakSet()
@@ -161,7 +168,7 @@ def _drawing_again(loader: Any, began: Draws) -> Iterator[None]:
     if hasattr(sampler, "state_dict") or isinstance(loader.dataset, IterableDataset):
         yield
         return
-    holder[name] = _Again(sampler, loader, began)
+    holder[name] = _Again(sampler, loader.generator, _generators(loader), began)
     try:
         yield
     finally:
@@ -171,14 +178,16 @@ def _drawing_again(loader: Any, began: Draws) -> Iterator[None]:
 class _Again:
     """A sampler each of whose orders is drawn as that of an epoch that has begun."""
 
-    def __init__(self, sampler: Any, loader: Any, began: Draws) -> None:
-        self._sampler, self._loader, self._began = sampler, loader, began
+    def __init__(
+        self, sampler: Any, seeds: torch.Generator | None, generators: Sequence[torch.Generator], began: Draws
+    ) -> None:
+        self._sampler, self._seeds, self._generators, self._began = sampler, seeds, generators, began
 
     def __iter__(self) -> Iterator[Any]:
-        _set_draws(self._loader, self._began)
+        _set_draws(self._generators, self._began)
         order: Iterator[Any] = iter(self._sampler)
         # A seed for the workers comes next, before a sampler that is a generator draws anything.
-        torch.empty((), dtype=torch.int64).random_(generator=self._loader.generator)
+        torch.empty((), dtype=torch.int64).random_(generator=self._seeds)
         return order
 
     def __len__(self) -> int:
@@ -188,13 +197,13 @@ class _Again:
         return getattr(self._sampler, name)
 
 
-def _draws(loader: Any) -> Draws:
-    return {"host": host_rng_state(), "own": [bytes(g.get_state().tolist()) for g in _generators(loader)]}
+def _draws(generators: Sequence[torch.Generator]) -> Draws:
+    return {"host": host_rng_state(), "own": [bytes(g.get_state().tolist()) for g in generators]}
 
 
-def _set_draws(loader: Any, draws: Draws) -> None:
+def _set_draws(generators: Sequence[torch.Generator], draws: Draws) -> None:
     set_host_rng_state(draws["host"])
-    for generator, state in zip(_generators(loader), draws["own"], strict=False):
+    for generator, state in zip(generators, draws["own"], strict=False):
         generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
 
 
