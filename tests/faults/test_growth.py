@@ -25,9 +25,10 @@ def test_a_mem_2_memory_is_flat(numel: int, make_job: MakeJob) -> None:
     early, late = sizes[10], sizes[-1]
     for who, a, b in zip(("trainer", "agent"), early[:2], late[:2], strict=True):
         assert b - a < 40 * 100, f"{who} grew from {a} to {b} KiB over 40 evacuations"
-    # A third slot (four files) is made when a drain first meets a busy moment; after that there are never more.
+    # A third slot (four files) is made when a drain first meets a busy moment; after that there are never more. The
+    # agent may be in the middle of a drain, a deletion and an answer as it is looked at.
     for what, a, b, most in zip(
-        ("arena files", "agent descriptors", "descriptors"), early[2:], late[2:], (4, 2, 2), strict=True
+        ("arena files", "agent descriptors", "descriptors"), early[2:], late[2:], (4, 4, 2), strict=True
     ):
         assert abs(b - a) <= most, f"{what}: {a}, then {b}"
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hinan.core.errors import CaptureError, FormatError
@@ -175,7 +175,7 @@ json_values = st.recursive(
         | st.tuples(
             st.sampled_from(
                 ["$int", "$float", "$tuple", "$set", "$dict", "$ordered", "$counter", "$numpy", "$array", "$bytes",
-                 "$bytearray", "$complex", "$slice", "$text", "$frozenset", "$nothing"]
+                 "$bytearray", "$complex", "$slice", "$text", "$frozenset", "$deque", "$nothing"]
             ),
             inner,
         ).map(lambda pair: {pair[0]: pair[1]})
@@ -186,6 +186,8 @@ json_values = st.recursive(
 
 @settings(max_examples=400, deadline=None)
 @given(json_values)
+@example({"$numpy": [",", None]})
+@example({"$deque": [None]})
 def test_a_malformed_value_is_a_format_error(json: object) -> None:
     """Whatever stands in a file in the place of typed JSON, reading it gives a value or a FormatError, nothing else."""
     try:

@@ -216,8 +216,20 @@ def _decode_tagged(tag: str, payload: Json, restore: Restore, path: str) -> obje
     return known[tag]() if tag in known else restore(path, tag, payload)
 
 
+def stored_dtype(word: str) -> np.dtype[Any]:
+    """NumPy's dtype of a word in a file.
+
+    Raises:
+        TypeError, ValueError: it is none.
+    """
+    try:
+        return np.dtype(word)
+    except SyntaxError as error:  # NumPy reads a word with a comma as a list
+        raise ValueError(f"{word!r} is no dtype") from error
+
+
 def _decode_array(dtype: str, shape: list[int], data: str) -> Any:
-    array = np.zeros(shape, dtype=np.dtype(dtype))
+    array = np.zeros(shape, dtype=stored_dtype(dtype))
     raw = base64.b64decode(data)
     if len(raw) != array.nbytes:
         raise ValueError(f"{len(raw)} bytes for {array.nbytes}")

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from hinan.core.errors import StructureError
-from hinan.formats.values import KEYED, Json
+from hinan.formats.values import KEYED, Json, stored_dtype
 from hinan.trainer.restoring.saved import SavedTensors
 from hinan.trainer.state.attributes import has
 
@@ -32,7 +32,7 @@ def can_become(live: object, json: Json, tensors: SavedTensors) -> bool:
         return False
     tag = next(iter(json), "") if len(json) == 1 else ""
     if tag == "$array":
-        return _takes(live, np.dtype(json[tag][0]), json[tag][1])
+        return _takes(live, stored_dtype(json[tag][0]), json[tag][1])
     if tag == "$deque":
         return type(live) is deque
     if tag == "$ndarray":
