@@ -75,6 +75,20 @@ class OneByOne(Drawn):
         yield from (random.randrange(COUNT) for _ in range(COUNT))
 
 
+class WithItsOwn(ByEpoch):
+    """Shuffles by generators of its own, whatever they are called, and by that of a sampler inside it."""
+
+    def __init__(self) -> None:
+        self.numbers, self.more, self.g = np.random.default_rng(7), random.Random(8), own()
+        self.inside = data.WeightedRandomSampler(torch.ones(COUNT).tolist(), COUNT, generator=own())
+
+    def __iter__(self) -> Iterator[int]:
+        order = [*self.inside]
+        self.more.shuffle(order)
+        for index in self.numbers.permutation(COUNT):
+            yield (order[index] + int(torch.randint(COUNT, (), generator=self.g))) % COUNT
+
+
 def own() -> torch.Generator:
     return torch.Generator().manual_seed(3)
 
@@ -92,6 +106,8 @@ SAMPLERS: dict[str, Callable[[], dict[str, Any]]] = {
         "sampler": data.RandomSampler(Samples(), replacement=True, num_samples=COUNT, generator=own())
     },
     "batches": lambda: {"batch_sampler": data.BatchSampler(Drawn(), BATCH, False), "batch_size": 1},
+    "its own": lambda: {"sampler": WithItsOwn()},
+    "batches, its own": lambda: {"batch_sampler": data.BatchSampler(WithItsOwn(), BATCH, False), "batch_size": 1},
     "no batches": lambda: {"sampler": data.RandomSampler(Samples(), num_samples=4), "batch_size": None},
 }
 
@@ -131,7 +147,7 @@ def test_the_order_of_the_running_epoch_goes_on(kind: str) -> None:
     assert_resumes(sampled(kind), steps=STEPS, at=STOPS)
 
 
-@pytest.mark.parametrize("kind", ["distributed", "weighted", "no batches"])
+@pytest.mark.parametrize("kind", ["distributed", "weighted", "no batches", "drawn", "its own", "batches"])
 def test_the_epoch_that_the_loop_tells_reaches_workers(kind: str) -> None:
     """They are started when the loop asks for the iterator, with the dataset as it is then."""
     assert_resumes(sampled(kind, workers=1), steps=10, at=(6,))
@@ -142,6 +158,61 @@ def test_workers_that_persist() -> None:
     persist = {"persistent_workers": True, "dataset": Still}
     for options in ({"shuffle": True}, SAMPLERS["distributed"]()):
         assert_resumes(lambda o=options: make(1, **copy.deepcopy(o), **persist)(), steps=7, at=(6,))  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("kind", ["weighted", "subset", "random", "drawn", "no batches"])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_two_at_once_and_draws_before_the_first_sample(kind: str, workers: int) -> None:
+    """A sampler that is a generator draws as the first sample is taken: after what others have drawn since it was asked."""
+
+    def made() -> tuple[dict[str, Any], Step]:
+        loaders = [StatefulDataLoader(Samples(), **{"batch_size": BATCH, **SAMPLERS[kind]()}) for _ in range(2)]
+        loaders.append(StatefulDataLoader(Samples(), **{"batch_size": BATCH, **SAMPLERS[kind]()}, num_workers=workers))
+        state: dict[str, Any] = {"loaders": loaders, "more": {"noise": torch.zeros(())}}
+
+        def steps() -> Iterator[list[Any]]:
+            while True:
+                iterators = [iter(loader) for loader in loaders]
+                state["more"]["noise"] += torch.rand(())
+                for batches in zip(*iterators, strict=True):
+                    yield [[batch.tolist() for batch in batches], float(torch.rand(()))]
+
+        going = steps()
+        return state, lambda: next(going)[0]
+
+    # What the loop itself draws before it goes on it draws again: only the order is looked at.
+    seed(1)
+    _, step = made()
+    expected = [step() for _ in range(7)]
+    seed(1)
+    state, step = made()
+    Capture(state)
+    assert [step() for _ in range(6)] == expected[:6]
+    image, small = evacuated(state)
+    live, step = made()
+    restored(image, small, live)
+    assert step() == expected[6]
+
+
+class Mine(StatefulDataLoader):  # type: ignore[type-arg]
+    """A class of the user's that has a part in making iterators."""
+
+    def _get_iterator(self) -> Any:
+        return super()._get_iterator()
+
+
+def test_a_class_of_the_users_beside_one_of_torchdatas() -> None:
+    """Both are followed; what is made in one by the other is made once."""
+    plain = StatefulDataLoader(Samples())
+    Capture({"plain": plain})
+
+    def made() -> tuple[dict[str, Any], Step]:
+        loader: Any = Mine(Samples(), batch_size=BATCH, sampler=data.SubsetRandomSampler(range(COUNT)))
+        state = {"data": loader, "at": {"epoch": 0}, "plain": plain}
+        steps = loop(state, loader)
+        return state, lambda: next(steps)
+
+    assert_resumes(made, steps=STEPS, at=STOPS)
 
 
 def test_stopped_at_the_end_of_an_epoch_and_before_the_first_batch_of_one() -> None:

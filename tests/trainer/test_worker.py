@@ -120,10 +120,11 @@ def test_who_logs_aside_waits_for_his_line_unless_its_lock_is_taken(caplog: pyte
     until(lambda: not names_of_threads("hinan-log"))
 
 
-def test_a_filter_that_fails_costs_its_line_alone(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("error", [ValueError, SystemExit])
+def test_a_filter_that_fails_costs_its_line_alone(error: type[BaseException], caplog: pytest.LogCaptureFixture) -> None:
     def fails(record: logging.LogRecord) -> bool:
         if "first" in record.msg:
-            raise ValueError
+            raise error
         return True
 
     caplog.handler.addFilter(fails)

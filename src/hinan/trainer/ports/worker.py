@@ -66,7 +66,7 @@ class _Line:
         while (work := self.work.get()) is not None:
             try:
                 work()
-            except Exception as error:  # noqa: BLE001 - nobody waits here for an answer
+            except BaseException as error:  # noqa: BLE001 - nobody waits here for an answer, and others' work comes next
                 log_aside(logging.ERROR, "bug in %s", self.name, error=error)
             del work  # it holds tensors, and the next one may be hours away
         ours.discard(me)
@@ -119,7 +119,7 @@ def log_aside(level: int, text: str, *args: object, error: BaseException | None 
 def _say(said: Once, level: int, text: str, args: tuple[object, ...], error: BaseException | None) -> None:
     try:
         log.log(level, text, *args, exc_info=error)
-    except Exception:  # noqa: BLE001 - a filter of the user's; `logging` does the same where a handler fails
+    except BaseException:  # noqa: BLE001 - by a filter or handler of the user's, SystemExit too: later lines come all the same
         traceback.print_exc()
     finally:
         said.set()

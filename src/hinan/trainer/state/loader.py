@@ -3,31 +3,41 @@
 Asked before its first iteration, such a loader makes its iterator to answer: it draws from a generator and starts workers.
 Saving must change nothing (rule D8), so it is not asked then.
 
-Its position says how many samples were taken, and the order is made anew: by a sampler that draws it as the iterator is
-made, from any generator there is. So what all generators were is noted then, is kept with the position, and is there again
-for the time in which the iterator that goes on is made; afterwards they are what they were. That one is made when the loop
-asks for it, not earlier: an epoch that the loop sets on sampler or dataset before counts, also in workers.
+Its position says how many samples were taken. The order is made anew, by a sampler that may draw it from any generator
+there is: as it is asked for an order, or for the first sample. So what all generators were at both moments is noted and
+kept with the position, and is there again as the order is drawn again; afterwards they are what they were. The iterator
+that goes on is made when the loop asks for it, not earlier: an epoch that the loop sets on sampler or dataset before
+counts, also in workers.
 """
 
 from __future__ import annotations
 
 import functools
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain, islice
+from itertools import islice
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
-import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, Sampler
 
 from hinan.core.errors import StructureError
 from hinan.host.signals import ours
 from hinan.trainer.state.naming import loaders_of
-from hinan.trainer.state.rng import host_rng_state, set_host_rng_state
+from hinan.trainer.state.rng import (
+    Generator,
+    generator_state,
+    host_rng_state,
+    is_generator,
+    set_generator_state,
+    set_host_rng_state,
+)
 
 Draws = Mapping[str, Any]
 """States of generators as plain values: `host` has the global ones, `own` those of a loader and its samplers."""
+Began = dict[str, Draws | None]
+"""States as a sampler was `asked` for an order, and as the `first` sample was taken from it; None as long as none was."""
 
 
 def keeps_position(value: object) -> bool:
@@ -67,7 +77,7 @@ def load_loader(path: str, loader: Any, saved: Mapping[str, Any]) -> None:
         else:
             beginning.resume(path, saved.get("began"))
     for live, state in zip(_generators(loader), saved["generators"], strict=False):
-        live.set_state(state.get_state())
+        set_generator_state(live, generator_state(state))
 
 
 class _Beginning:
@@ -79,42 +89,55 @@ class _Beginning:
 
     def __init__(self) -> None:
         self._resumes: str | None = None
-        self._draws: Draws | None = None
+        self._began: Began | None = None
+        self._is_making = False
 
-    def resume(self, path: str, draws: Draws | None) -> None:
-        """The next iterator goes on from a position that was loaded, and that another one had, which began with `draws`."""
-        self._resumes, self._draws = path, draws
+    def resume(self, path: str, began: Began | None) -> None:
+        """The next iterator goes on from a position that was loaded, and that another one had, which began so."""
+        self._resumes, self._began = path, began
 
-    def of_iterator(self, iterator: Any) -> Draws | None:
-        """What the loader's iterator began with; before there is one, what the one began with that it will go on from.
-        None where it is not known: a loader with persistent workers begins again by itself."""
+    def of_iterator(self, iterator: Any) -> Began | None:
+        """How the loader's iterator began; before there is one, how the one began that it will go on from. None where it is
+        not known: a loader with persistent workers begins again by itself."""
         if iterator is None:
-            return self._draws if self._resumes is not None else None
-        draws, order = getattr(iterator, _NOTED, (None, None))
-        return draws if iterator._sampler_iter is order else None
+            return self._began if self._resumes is not None else None
+        began, order = getattr(iterator, _NOTED, (None, None))
+        return began if iterator._sampler_iter is order else None
 
     def make(self, loader: Any, make: Callable[[Any], Any]) -> Any:
         """An iterator of the loader."""
-        began = now = _draws(_generators(loader))
-        if self._resumes is None or loader.next_iter_state is None:
-            iterator = make(loader)
-        else:
-            began = self._draws or now
-            iterator = self._resumed(loader, make, began, now)
-        setattr(iterator, _NOTED, (began, iterator._sampler_iter))
-        self._resumes = self._draws = None
-        return iterator
-
-    def _resumed(self, loader: Any, make: Callable[[Any], Any], began: Draws, now: Draws) -> Any:
+        if self._is_making:  # a class of the user's calls that of its base
+            return make(loader)
+        self._is_making = True
         try:
-            _set_draws(_generators(loader), began)
-            with _drawing_again(loader, began):
-                iterator = make(loader)
+            generators = _generators(loader)
+            now = _draws(generators)
+            began: Began = {"asked": now, "first": None}
+            if self._resumes is None or loader.next_iter_state is None:
+                with _ordering(loader, generators, began, draws_again=False):
+                    iterator = make(loader)
+            else:
+                began = dict(self._began or began)
+                iterator = self._resumed(loader, make, generators, began, now)
             iterator._index_sampler = loader._index_sampler
-            if isinstance(iterator._sampler_iter, islice) and iterator._sampler_iter_yielded:
-                # It has not drawn yet what it will pass over: it would, when all generators are elsewhere.
-                order = iterator._sampler_iter
-                iterator._sampler_iter = chain(list(islice(order, 1)), order)
+            setattr(iterator, _NOTED, (began, iterator._sampler_iter))
+            self._resumes = self._began = None
+            return iterator
+        finally:
+            self._is_making = False
+
+    def _resumed(
+        self, loader: Any, make: Callable[[Any], Any], generators: Sequence[Generator], began: Began, now: Draws
+    ) -> Any:
+        try:
+            _set_draws(generators, began["asked"])
+            with _ordering(loader, generators, began, draws_again=True):
+                iterator = make(loader)
+                if isinstance(iterator._sampler_iter, islice) and not loader.num_workers:
+                    # It has not drawn yet what it will pass over: it would, when all generators are elsewhere.
+                    order = iter(iterator._index_sampler)
+                    deque(islice(order, iterator._sampler_iter_yielded), maxlen=0)
+                    iterator._sampler_iter = order
             return iterator
         except ours(Exception) as error:
             raise StructureError(
@@ -123,11 +146,11 @@ class _Beginning:
                 path=self._resumes,
             ) from error
         finally:
-            _set_draws(_generators(loader), now)
+            _set_draws(generators, now)
 
 
 _NOTED = "_hinan_began"
-"""Attribute of an iterator: (what generators were as it was made, its order then)."""
+"""Attribute of an iterator: (how it began, its order then)."""
 
 _beginnings: WeakKeyDictionary[DataLoader[Any], _Beginning] = WeakKeyDictionary()
 _followed: WeakSet[Callable[..., Any]] = WeakSet()
@@ -156,9 +179,12 @@ def _follow(loader: Any) -> _Beginning | None:
 
 
 @contextmanager
-def _drawing_again(loader: Any, began: Draws) -> Iterator[None]:
-    """For the time in which an iterator is made: torchdata asks a sampler for its order up to three times for it, and
-    uses the last one. Each is drawn as the first of the epoch was. A sampler with a state of its own needs nothing."""
+def _ordering(loader: Any, generators: Sequence[Generator], began: Began, *, draws_again: bool) -> Iterator[None]:
+    """For the time in which an iterator is made, orders are drawn under watch. A sampler with a state needs nothing.
+
+    Args:
+        draws_again: torchdata asks for an order up to three times to go on, and uses the last one.
+    """
     batches = loader.batch_sampler
     # torchdata's own asks the sampler inside it again. What the loader itself holds it lets nobody set any more.
     is_inside = type(batches).__module__.startswith("torchdata.")
@@ -168,27 +194,34 @@ def _drawing_again(loader: Any, began: Draws) -> Iterator[None]:
     if hasattr(sampler, "state_dict") or isinstance(loader.dataset, IterableDataset):
         yield
         return
-    holder[name] = _Again(sampler, loader.generator, _generators(loader), began)
+    holder[name] = _Ordered(sampler, generators, began, draws_again)
     try:
         yield
     finally:
         holder[name] = sampler
 
 
-class _Again:
-    """A sampler each of whose orders is drawn as that of an epoch that has begun."""
+class _Ordered:
+    """A sampler whose orders are drawn as one that has begun was, or are noted for that."""
 
-    def __init__(
-        self, sampler: Any, seeds: torch.Generator | None, generators: Sequence[torch.Generator], began: Draws
-    ) -> None:
-        self._sampler, self._seeds, self._generators, self._began = sampler, seeds, generators, began
+    def __init__(self, sampler: Any, generators: Sequence[Generator], began: Began, draws_again: bool) -> None:
+        self._sampler, self._generators, self._began, self._draws_again = sampler, generators, began, draws_again
 
     def __iter__(self) -> Iterator[Any]:
-        _set_draws(self._generators, self._began)
+        if self._draws_again:
+            _set_draws(self._generators, self._began["asked"])
+        else:  # torch asks a second time before it starts workers
+            self._began["asked"] = _draws(self._generators)
         order: Iterator[Any] = iter(self._sampler)
-        # A seed for the workers comes next, before a sampler that is a generator draws anything.
-        torch.empty((), dtype=torch.int64).random_(generator=self._seeds)
-        return order
+        return order if hasattr(order, "state_dict") else self._from(order)
+
+    def _from(self, order: Iterator[Any]) -> Iterator[Any]:
+        """The order; a sampler that is a generator draws it with the first sample."""
+        if self._began["first"] is None:
+            self._began["first"] = _draws(self._generators)
+        elif self._draws_again:
+            _set_draws(self._generators, self._began["first"])
+        yield from order
 
     def __len__(self) -> int:
         return len(self._sampler)
@@ -197,18 +230,29 @@ class _Again:
         return getattr(self._sampler, name)
 
 
-def _draws(generators: Sequence[torch.Generator]) -> Draws:
-    return {"host": host_rng_state(), "own": [bytes(g.get_state().tolist()) for g in generators]}
+def _draws(generators: Sequence[Generator]) -> Draws:
+    return {"host": host_rng_state(), "own": [generator_state(generator) for generator in generators]}
 
 
-def _set_draws(generators: Sequence[torch.Generator], draws: Draws) -> None:
+def _set_draws(generators: Sequence[Generator], draws: Draws | None) -> None:
+    assert draws is not None
     set_host_rng_state(draws["host"])
     for generator, state in zip(generators, draws["own"], strict=False):
-        generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
+        set_generator_state(generator, state)
 
 
-def _generators(loader: Any) -> list[torch.Generator]:
-    """The loader's own generator and its sampler's, each once; a batch sampler of the user's may hold one, too."""
-    holders = (loader, loader.sampler, getattr(loader.batch_sampler, "sampler", None))
-    found = [getattr(holder, "generator", None) for holder in holders]
-    return list({id(g): g for g in found if isinstance(g, torch.Generator)}.values())
+def _generators(loader: Any) -> list[Generator]:
+    """The generators that a loader has, and its samplers and those inside them, each once."""
+    found = {id(g): g for g in (loader.generator,) if is_generator(g)}
+    holders, seen = [loader.sampler, loader.batch_sampler], set()
+    while holders:
+        holder = holders.pop(0)
+        if holder is None or id(holder) in seen:
+            continue
+        seen.add(id(holder))
+        for value in getattr(holder, "__dict__", {}).values():
+            if is_generator(value):
+                found[id(value)] = value
+            elif isinstance(value, Sampler):
+                holders.append(value)
+    return list(found.values())

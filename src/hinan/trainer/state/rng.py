@@ -60,6 +60,28 @@ def set_host_rng_state(state: Mapping[str, Any]) -> None:
     random.setstate((version, tuple(np.frombuffer(numbers, dtype=np.uint32).tolist()), gauss))
 
 
+Generator = torch.Generator | np.random.Generator | np.random.RandomState | random.Random
+"""Those that draw by a state of their own."""
+
+
+def is_generator(value: object) -> bool:
+    """Whether a value is one."""
+    return isinstance(value, Generator)
+
+
+def generator_state(value: Generator) -> Any:
+    """Its state as a plain value. Reads only."""
+    return bytes(value.get_state().tolist()) if isinstance(value, torch.Generator) else random_state(value)
+
+
+def set_generator_state(value: Generator, state: Any) -> None:
+    """Put it back."""
+    if isinstance(value, torch.Generator):
+        value.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
+    else:
+        set_random_state(value, state)
+
+
 def random_kind(value: object) -> str | None:
     """What a generator of NumPy's or Python's is called in a state, its algorithm included; None for anything else."""
     if type(value) is np.random.Generator:
