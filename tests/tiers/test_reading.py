@@ -103,6 +103,25 @@ def test_short_reads_lose_nothing(most: int, made: Made, monkeypatch: pytest.Mon
     assert made.check() is None
 
 
+def test_a_reader_beside_one_that_leaves_direct_reads(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the middle of that another one reads at an odd place: it is refused as well, and not for good."""
+    set_direct, nested = reading._set_direct, list[int]()
+    with reading.Reading(made.path) as whole:
+        whole.wait_for(whole.size_bytes)
+        if not whole._direct:  # a file system without direct reads
+            return
+
+        def beside(fd: int, *, wanted: bool) -> bool:
+            if not nested:
+                nested.append(fd)
+                whole._read(1, 100)
+            return set_direct(fd, wanted=wanted)
+
+        monkeypatch.setattr(reading, "_set_direct", beside)
+        whole._read(3, 200)
+    assert nested
+
+
 def test_a_file_system_that_refuses_direct_reads_late(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     """O_DIRECT can be set and the reads are refused, by several threads at once: the page cache serves them."""
     preadv, direct_reads = os.preadv, []

@@ -116,8 +116,9 @@ class Reading:
             at += got  # to an odd place, after a short read: the next one is refused, and the cache serves it
 
     def _leave_direct(self) -> None:
-        self._direct = False
+        # Ordering: the flag first. Another reader that takes the file for one behind the cache must not be refused for it.
         _set_direct(self._fd, wanted=False)
+        self._direct = False
 
 
 def _set_direct(fd: int, *, wanted: bool) -> bool:
