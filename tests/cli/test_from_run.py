@@ -157,7 +157,7 @@ def test_what_auto_measured_fills_in_what_the_target_does_not_tell(ran: Job) -> 
         for each in (name, cadence_name(10, 0, PROPOSAL)):
             (arena.root / each).unlink(missing_ok=True)
         if was_gone:
-            arena.root.rmdir()
+            arena.wipe()
     restart = answer["inputs"]["restart.total_s"]
     assert (restart["value"], restart["kind"]) == (2.5, "measured")
     assert restart["source"] == f"{arena.root}: median of 1 in this run"
