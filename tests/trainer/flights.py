@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import operator
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -18,8 +19,19 @@ from hinan.trainer.evacuating.flight import Flight
 from hinan.trainer.evacuating.watching import Watched
 from hinan.trainer.ports.device import DevicePort
 from hinan.trainer.ports.hostport import CpuPort
+from hinan.trainer.ports.underway import UnderWay
 from hinan.trainer.state.capture import Capture
 from hinan.trainer.state.layout import make_plan
+
+SOON_S = 10.0
+
+
+def ends(what: UnderWay, within_s: float = SOON_S) -> bool:
+    """Asks again and again, as a landing does: whether it is over in time."""
+    until = time.monotonic() + within_s
+    while not what.has_ended() and time.monotonic() < until:
+        time.sleep(0.001)
+    return what.has_ended()
 
 
 def started(tensor: torch.Tensor, port: DevicePort | None = None) -> Copying:

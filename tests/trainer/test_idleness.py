@@ -16,16 +16,7 @@ import torch.distributed as dist
 
 from hinan.trainer.ports.idleness import IDLE_SHARE, Look, did_nothing
 from hinan.trainer.ports.underway import UnderWay
-from tests.trainer.flights import at_once, busy_until_free, taken
-
-SOON_S = 10.0
-
-
-def ends(what: UnderWay, within_s: float = SOON_S) -> bool:
-    until = time.monotonic() + within_s
-    while not what.has_ended() and time.monotonic() < until:
-        time.sleep(0.02)
-    return what.has_ended()
+from tests.trainer.flights import SOON_S, at_once, busy_until_free, ends, taken
 
 
 @contextmanager

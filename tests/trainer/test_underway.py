@@ -16,16 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from hinan.trainer.ports.turns import turns
 from hinan.trainer.ports.underway import UnderWay
 from hinan.trainer.ports.waking import Once
-from tests.trainer.flights import busy_until_free, taken
-
-SOON_S = 10.0
-
-
-def ends(what: UnderWay, within_s: float = SOON_S) -> bool:
-    until = time.monotonic() + within_s
-    while not what.has_ended() and time.monotonic() < until:
-        time.sleep(0.001)
-    return what.has_ended()
+from tests.trainer.flights import SOON_S, busy_until_free, ends, taken
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from torch.utils.data import DataLoader, IterableDataset, Sampler
 
 from hinan.core.errors import StructureError
 from hinan.host.signals import ours
+from hinan.trainer.state.attributes import says_its_state
 from hinan.trainer.state.naming import loaders_of
 from hinan.trainer.state.rng import (
     Generator,
@@ -42,7 +43,7 @@ Began = dict[str, Draws | None]
 
 def keeps_position(value: object) -> bool:
     """Whether a value is a data loader that says and takes its position."""
-    return isinstance(value, DataLoader) and hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
+    return isinstance(value, DataLoader) and says_its_state(value)
 
 
 def follow_loaders(state: Mapping[str, Any]) -> None:
